@@ -349,7 +349,7 @@ def parse_json(content: bytes, name: str) -> Any:
         return json.loads(
             content.decode(),
             object_pairs_hook=_unique_keys,
-            parse_constant=_not_a_number,
+            parse_constant=_finite,
             parse_float=_finite,
             parse_int=_bounded_int,
         )
@@ -374,14 +374,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _not_a_number(word: str) -> float:
-    raise ValueError(f"{word} is no number")
-
-
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(f"{digits[:20]} is beyond every float")
+        raise ValueError(f"{digits[:20]} is no number, or beyond every float")
     return value
 
 
@@ -503,10 +499,6 @@ class Manifest:
     def digest(self) -> str:
         """``sha256:`` and the hash of ``content``: the name of this run."""
         return f"sha256:{sha256(self.content).hexdigest()}"
-
-    def under(self, folder: str) -> set[str]:
-        """The listed files of a subfolder (``bounds``), and of its subfolders."""
-        return {name for name in self.files if name.startswith(f"{folder}/")}
 
     def check(self, name: str, content: bytes) -> None:
         """Raise Broken unless these are the bytes listed for ``name``."""
@@ -732,20 +724,18 @@ class Folder:
 
     def json(self, name: str) -> dict[str, Any]:
         """The JSON object in a file. Raises ConfigError as ``read``, or where it is none."""
-        content = self.read(name, MAX_TEXT_BYTES)
         with refusing(self.home, self.key):
-            return parse_object(content, name)
+            return parse_object(self.read(name, MAX_TEXT_BYTES), name)
 
     def yaml(self, name: str) -> dict[str, Any]:
         """The mapping in a YAML file. Raises ConfigError as ``read``, or where it is none."""
-        content = self.read(name, MAX_TEXT_BYTES)
         with refusing(self.home, self.key):
-            return parse_yaml(content, name)
+            return parse_yaml(self.read(name, MAX_TEXT_BYTES), name)
 
     def names(self, folder: str) -> set[str]:
         """The listed files of a subfolder, without its name."""
-        inside = self._listed(folder)
-        return {name.removeprefix(f"{inside}/") for name in self.manifest.under(inside)}
+        inside = f"{self._listed(folder)}/"
+        return {name.removeprefix(inside) for name in self.manifest.files if name.startswith(inside)}
 
     def holds(self, name: str) -> bool:
         """Whether a file is listed."""

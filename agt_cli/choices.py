@@ -17,7 +17,7 @@ make the claim itself depend on them, and a neighbour's data would lose it.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import Any, get_args
@@ -213,8 +213,6 @@ def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
 
 # -- settings that have no effect: whoever gives one expects that it has -----------------------------------------------
 
-_UNREAD_BY_MINIMISER = ("epochs", "lr", "lr_min", "decay")
-_READ_BY_BOXES = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
 _READ_BY_MAPS = {
     "bandwidth": ("fourier", "landmarks"),
     "root": ("landmarks",),
@@ -231,41 +229,58 @@ def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) ->
         overrides: the command line's own.
     """
     given = [word.partition("=")[0].lstrip("+") for word in overrides]
-    reasons = dict(_reasons(config))
+    reasons = _reasons(config)
     return [f"note: {key} {reasons[key]}" for key in given if key in reasons]
 
 
-def _reasons(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
     """Setting -> why it has no effect here."""
-    certificate, model = config.get("certificate") or {}, config.get("model") or {}
+    certificate, hidden = config.get("certificate") or {}, (config.get("model") or {}).get("hidden")
     name, features = certificate.get("name", "box"), certificate.get("features") or {}
-    if name in ("erm", "removal"):
-        yield from (
-            (f"training.{key}", f"has no effect: certificate={name} goes to the minimum, wherever")
-            for key in _UNREAD_BY_MINIMISER
-        )
-    if name == "removal":
-        yield "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"
-        yield "training.clip", "has no effect: certificate=removal clamps nothing"
-    if name != "box":
-        yield from ((key, f"has no effect on certificate={name}, which carries no boxes") for key in _READ_BY_BOXES)
-    if name not in ("box", "tube"):
-        yield "training.seed", f"has no effect on certificate={name}, a closed form"
-        for key in ("kgrid", "kgrid.max", "kgrid.values"):
-            yield key, f"only says which k tables show: certificate={name} holds for every k"
-    if not model.get("hidden"):
-        yield "model.activation", "has no effect: there is no hidden layer (model.hidden)"
-    kind = features.get("map")
-    if kind == "none":
-        yield "certificate.features.seed", "has no effect: no random features are made (certificate.features.map)"
-    for key, kinds in _READ_BY_MAPS.items():
-        if kind not in kinds:
-            yield f"certificate.features.{key}", f"has no effect: it is for certificate.features.map={' or '.join(kinds)}"
-    if not features.get("whiten") and not (kind == "landmarks" and features.get("root")):
-        yield "certificate.features.ridge", "has no effect: nothing is whitened (certificate.features.whiten)"
-    if (config.get("ensemble") or {}).get("members", 1) == 1:
-        for key in ("key", "vote", "margin_clip"):
-            yield f"ensemble.{key}", "has no effect: there is one member (ensemble.members)"
+    kind, alone = features.get("map"), (config.get("ensemble") or {}).get("members", 1) == 1
+    whitened = features.get("whiten") or (kind == "landmarks" and features.get("root"))
+    boxes = "training.product compute.kernel compute.fragment compute.memory_mb"
+    table = (  # whether it is so here, the settings that then have no effect, why
+        (
+            name in ("erm", "removal"),
+            "training.epochs training.lr training.lr_min training.decay",
+            f"has no effect: certificate={name} goes to the minimum, wherever",
+        ),
+        (name == "removal", "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"),
+        (name == "removal", "training.clip", "has no effect: certificate=removal clamps nothing"),
+        (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
+        (name not in ("box", "tube"), "training.seed", f"has no effect on certificate={name}, a closed form"),
+        (
+            name not in ("box", "tube"),
+            "kgrid kgrid.max kgrid.values",
+            f"only says which k tables show: certificate={name} holds for every k",
+        ),
+        (not hidden, "model.activation", "has no effect: there is no hidden layer (model.hidden)"),
+        (
+            kind == "none",
+            "certificate.features.seed",
+            "has no effect: no random features are made (certificate.features.map)",
+        ),
+        *(
+            (
+                kind not in kinds,
+                f"certificate.features.{key}",
+                f"has no effect: it is for certificate.features.map={' or '.join(kinds)}",
+            )
+            for key, kinds in _READ_BY_MAPS.items()
+        ),
+        (
+            not whitened,
+            "certificate.features.ridge",
+            "has no effect: nothing is whitened (certificate.features.whiten)",
+        ),
+        (
+            alone,
+            "ensemble.key ensemble.vote ensemble.margin_clip",
+            "has no effect: there is one member (ensemble.members)",
+        ),
+    )
+    return {key: why for holds, keys, why in table if holds for key in keys.split()}
 
 
 # -- conf/experiment/NAME.yaml: settings that were chosen, kept where agt train experiment=NAME finds them -------------

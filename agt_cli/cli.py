@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agt_cli
-from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt.errors import AgtError, ConfigError, nearest
 from agt_cli import usage
 from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, world_size
 
@@ -95,7 +95,11 @@ def _dispatch(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        return _explain(console, error, name, rest, listed)
+        from agt_cli.errors import failure
+
+        config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
+        failed = failure(error, config, [word for word in rest if not word.startswith("-")], console.verbose)
+        return _fail(console, failed.pop("error"), failed.pop("exit_code"), {**listed, **failed})
     console.emit({**result, "exit_code": 0})
     return 0
 
@@ -187,19 +191,6 @@ def _sweep(name: str, rest: Sequence[str], options: Any, console: "Console", lis
         return _fail(console, table.summary, table.exit_code, {"command": name, **listed})
     console.emit({"command": name, **listed, "exit_code": 0})
     return 0
-
-
-def _explain(console: "Console", error: Exception, name: str, rest: Sequence[str], listed: Mapping[str, Any]) -> int:
-    from agt_cli.errors import error_text, explain
-
-    config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
-    known = explain(error, config, [word for word in rest if not word.startswith("-")])
-    if known is None and console.verbose:
-        import traceback
-
-        traceback.print_exception(error)
-    facts = known.result if isinstance(known, CheckError) else {}
-    return _fail(console, error_text(known, error), known.exit_code if known else AgtError.exit_code, {**listed, **facts})
 
 
 def _fail(console: "Console", text: str, code: int, more: Mapping[str, Any]) -> int:

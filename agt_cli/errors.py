@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agt.errors import AgtError, ConfigError, nearest
+from agt.errors import AgtError, CheckError, ConfigError, nearest
 from agt_cli import usage
 
 _NAMES = (
@@ -35,33 +35,30 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     if _out_of_memory(error):
         return AgtError(f"out of memory: {MEMORY}")
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return AgtError(f"{where}{error.strerror or error}{_elsewhere(error)}")
+        where, remedy = f"{error.filename}: " if error.filename else "", _REMEDIES.get(error.errno or 0)
+        return AgtError(f"{where}{error.strerror or error}{f': {remedy} output_dir=FOLDER' if remedy else ''}")
     return None
 
 
-def error_text(known: AgtError | None, error: BaseException) -> str:
-    """What the user reads of an error.
+def failure(error: Exception, config: str, overrides: Sequence[str], verbose: bool) -> dict[str, Any]:
+    """What --json says of an error: ``error``, ``exit_code``, and what a check that was not met found.
 
     Args:
-        known: as ``explain`` gives it.
+        verbose: print the traceback of a bug.
     """
-    if known:
-        return str(known)
-    return f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the traceback)"
+    known = explain(error, config, overrides)
+    if known is None and verbose:
+        traceback.print_exception(error)
+    bug = f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the traceback)"
+    facts = known.result if isinstance(known, CheckError) else {}
+    return {**facts, "error": str(known) if known else bug, "exit_code": known.exit_code if known else AgtError.exit_code}
 
 
-def _elsewhere(error: OSError) -> str:
-    """What to do where a file cannot be written: nearly always, where runs go."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ": make room there, or choose another place with output_dir=FOLDER"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return ": nothing can be written there: choose another place with output_dir=FOLDER"
-    if error.errno in (errno.ENOTDIR, errno.EEXIST) and error.filename:
-        paths = [Path(str(error.filename)), *Path(str(error.filename)).parents]
-        file = next((path for path in paths if path.is_file()), None)
-        return f": {file} is a file, where a folder is needed: choose another with output_dir=FOLDER" if file else ""
-    return ""
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or choose another place with"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "nothing can be written there: choose another place with"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "a file is where a folder is needed: choose another with"),
+}
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -76,26 +73,22 @@ def _broken_file(error: BaseException) -> str | None:
     """The message for a configuration file of the user's own that is no yaml; None if it is something else."""
     from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
-    if isinstance(error, MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
-        where = f"{mark.name}, line {mark.line + 1}" if mark else "a configuration file"
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        where = f"{error.problem_mark.name}, line {error.problem_mark.line + 1}"
         begun = f" ({error.context} from line {error.context_mark.line + 1} on)" if error.context_mark else ""
         return f"{where}: {error.problem or error.context}{begun}: repair it, or quote special characters"
     if isinstance(error, YAMLError | UnicodeDecodeError):
-        return f"{_not_text() or 'a configuration file'}: no text in UTF-8 without control characters: save it as that"
+        folder = usage.user_conf()
+        unread = [str(path) for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)] if folder else []
+        return (
+            f"{', '.join(unread) or 'a configuration file'}: no text in UTF-8 without control characters: save it as that"
+        )
     return None
 
 
-def _not_text() -> str:
-    """The first of the user's own configuration files that cannot be read as text."""
-    folder = usage.user_conf()
-    for path in sorted(folder.rglob("*.yaml")) if folder else ():
-        try:
-            if not all(letter.isprintable() or letter.isspace() for letter in path.read_text(encoding="utf-8")):
-                return str(path)
-        except UnicodeDecodeError:
-            return str(path)
-    return ""
+def _is_text(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return all(letter.isprintable() or letter.isspace() for letter in text)
 
 
 def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
@@ -119,20 +112,16 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
 
 def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     """An override that Hydra's grammar does not take."""
-    word = error.override
-    if "=" not in word:
-        return f"'{word}' is no setting: settings are KEY=VALUE{_meant(word, config, overrides)}"
-    key, equals, value = word.partition("=")
-    if not key.strip("+~"):
-        return f"'{word}' is no setting: settings are KEY=VALUE"
+    key, equals, value = error.override.partition("=")
+    if not equals or not key.strip("+~"):
+        meant = "" if equals else _meant(key, config, overrides)
+        return f"'{error.override}' is no setting: settings are KEY=VALUE{meant}"
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
-        return f"'{word}' cannot be read: {_NAMES}"
-    if word.count("{") > word.count("}") or word.count("[") > word.count("]"):
-        return f"'{word}' cannot be read: a bracket stays open: put the whole in quotes: '{key}=...'"
-    if value.startswith("["):
-        return f"'{word}' cannot be read: put each entry in quotes: \"{key}=['...']\""
-    quoted = f": \"{key}='{value}'\"" if equals and "'" not in value else ", once more inside the shell's own quotes"
-    return f"'{word}' cannot be read: put a value with special characters in quotes{quoted}"
+        return f"'{error.override}' cannot be read: {_NAMES}"
+    quotes = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
+    return (
+        f"'{error.override}' cannot be read: close its brackets, and put text with special characters in quotes: {quotes}"
+    )
 
 
 def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
@@ -150,18 +139,15 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
 
 
 def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
-    """What Hydra reports as a plain ValueError: flags that exclude each other, and a group that is given no name."""
+    """What Hydra reports as a plain ValueError: a setting without a key, and a group that is given no name."""
     for word in overrides:
         group, _, value = word.partition("=")
         if not group:
             return f"'{word}' is no setting: settings are KEY=VALUE"
-        if "group override must be" in str(error) and group in usage.groups(config) and _no_name(value):
+        no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
+        if "group override must be" in str(error) and group in usage.groups(config) and no_name:
             return f"{word}: choose one by its name{nearest('', usage.options(group))}"
     return _one_line(error)
-
-
-def _no_name(value: str) -> bool:
-    return value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
 
 
 def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
@@ -188,9 +174,8 @@ def _missing_option(error: Any) -> str:
         return _one_line(error)
     known = nearest(option, error.options or usage.options(group))
     if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
-        file = f"conf/dataset/{option}.yaml" if option in usage.options("dataset") else ""
-        begin = f", or let {file} begin with defaults: [table, _self_] (or embeddings)" if file else ""
-        return f"there are no training settings named '{option}': give training=NAME{begin}{known}"
+        own = "give training=NAME, or let your own dataset begin with defaults: [table, _self_] (or embeddings)"
+        return f"there are no training settings named '{option}': {own}{known}"
     return f"unknown {group} '{option}'{known}"
 
 
@@ -205,18 +190,14 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
 
 
 def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
-    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest beside it."""
-    composed = _compose(config, overrides)
+    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest."""
+    keys = list(_flatten(_compose(config, overrides)))
     prefix, _, name = key.rpartition(".")
-    elsewhere = [known for known in _flatten(composed) if known.rpartition(".")[2] == name]
-    if elsewhere:
-        return f"; did you mean '{elsewhere[0]}'?"
-    node: Any = composed
-    for part in prefix.split(".") if prefix else ():
-        node = node.get(part) if isinstance(node, Mapping) else None
-    if isinstance(node, Mapping):
-        return nearest(name, node)
-    close = get_close_matches(key, list(_flatten(composed)), n=1, cutoff=0.5)  # far too many keys to list them all
+    beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]
+    elsewhere = [known for known in keys if known.rpartition(".")[2] == name]
+    if beside and not elsewhere and prefix:
+        return nearest(name, beside)
+    close = elsewhere or get_close_matches(key, keys, n=1, cutoff=0.5)  # far too many keys to list them all
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -72,7 +72,6 @@ def run_job(
         return {"command": command, **task.run(task.configure(settings), console)}
 
     from agt_cli.choices import ineffective_settings
-    from agt_cli.report.finished import open_unfinished
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.resume import unfinished
     from agt_cli.team import team
@@ -80,12 +79,9 @@ def run_job(
     with ExitStack() as stack:
         stack.callback(refresh_index, folder, settings.get("output_dir"), console)
         settings = resolve_settings(command, settings, overrides, console)
-        begun = sweep and (folder / "status.json").exists()  # a killed job that this one is to go on with
-        if begun and command != "train":  # queued again by a cluster: what it drew before must not be forgotten
+        if sweep and (folder / "status.json").exists():  # queued again by a cluster: what it drew must not be forgotten
             raise ConfigError(f"{folder}: a job that was stopped in its middle; the same line runs it anew, beside it")
-        again = open_unfinished(folder, command) if begun else None
-        if command == "train" and not begun:
-            again = unfinished(settings, overrides, sweep)
+        again = unfinished(settings, overrides, sweep) if command == "train" else None
         if again:
             folder, settings = again.folder, again.config
             stack.callback(refresh_index, folder, settings.get("output_dir"), console)

@@ -77,23 +77,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 # -- standard output and error whose reader has gone: agt train | head -1 ends the listing, and never a run ------------
 
 StreamName = Literal["stdout", "stderr"]
-
-
-class _Discard:
-    """A text file that takes what nobody reads any more."""
-
-    encoding = "utf-8"
-
-    def write(self, text: str) -> int:
-        """Number of letters taken."""
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def isatty(self) -> bool:
-        """It is no terminal."""
-        return False
+_mute: set[StreamName] = set()
 
 
 def put(text: str, name: StreamName) -> None:
@@ -111,12 +95,13 @@ def mute(name: StreamName) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # what the stream still holds goes there
         os.close(nowhere)
-    setattr(sys, name, _Discard())
+    setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    _mute.add(name)
 
 
 def muted() -> bool:
     """Whether standard output has lost its reader."""
-    return isinstance(sys.stdout, _Discard)
+    return "stdout" in _mute
 
 
 # -- torchrun: how many processes, and which of them this one is -------------------------------------------------------

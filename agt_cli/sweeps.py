@@ -7,7 +7,6 @@ one job, so that a sweep over what a signature leaves out, such as compute.kerne
 
 import os
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,22 +22,20 @@ from hydra.core.hydra_config import HydraConfig
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from omegaconf import OmegaConf
 
-from agt.errors import AgtError, CheckError, ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.store import Lock, is_locked, write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import combinations, compose_with_hydra, plain
-from agt_cli.errors import error_text, explain
+from agt_cli.errors import failure
 from agt_cli.jobs import command_line, refresh_index, resolve_settings, run_job, signature_or_empty
 from agt_cli.process import Share, raising_terminated, visible_gpus
 from agt_cli.report.console import Console, show
-from agt_cli.report.finished import CHECKPOINTS, LOCK, Run, jobs_of, open_run, open_unfinished
+from agt_cli.report.finished import LOCK, Run, jobs_of, open_run
 from agt_cli.report.markdown import Markdown, markdown_table, report_page
 from agt_cli.report.markdown import plain as escaped
 from agt_cli.report.record import csv_bytes
-from agt_cli.runs.resume import same_code
 from agt_cli.signature import erasing, signatures_on_earlier_states
 
-FIRST_SIGNAL_CODE = 128  # exit codes above it are a signal's
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
 STANDARD_INPUT = "-"  # what ids and inputs call it
 DYING_SECONDS = 5.0  # that processes have to end after their launcher has
@@ -60,7 +57,7 @@ class Job:
         signature: empty: it cannot be told, and the job will say why.
         finished_as: the signatures by which a finished run is this job.
         differs: those of the overrides that not all jobs of the call have.
-        run: its record, or what there is of it before it goes on; None: there is none.
+        run: its record; None: there is none.
         before: whether it is not this call's to run: done before, or at work in another process.
         result: what the process that ran it returned, if it did.
     """
@@ -92,20 +89,16 @@ class Job:
     @property
     def error(self) -> str:
         """Why it is not done; empty: it is."""
-        if self.state == "done":
-            return ""
-        if self.state == "failed":
-            return str(self.result.get("error") or (self.run.error if self.run else ""))
-        if self.state == "running":
-            return f"another process is still at work on it: {self.folder}"
         logs = self.folder.parent / LOG_FOLDER
         printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
-        if self.state == "lost":
-            return f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}"
-        if Run.at(self.folder).is_alive is None:
-            return f"{self.state}, or at work where nobody sees it: {self.folder} says running, and has no lock{printed}"
-        gone = "its process is gone (kill -9, no memory left, a time limit, a machine that went down)"
-        return f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}"
+        gone = "its process is gone (kill -9, no memory left, a time limit), or works where nobody sees it"
+        why = {
+            "done": "",
+            "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
+            "running": f"another process is still at work on it: {self.folder}",
+            "lost": f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}",
+        }
+        return why.get(self.state, f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}")
 
     @property
     def exit_code(self) -> int:
@@ -113,12 +106,6 @@ class Job:
         code = (self.run.status if self.run else self.result).get("exit_code")
         known = self.state == "failed" and isinstance(code, int)
         return 0 if self.state == "done" else code if known else AgtError.exit_code  # type: ignore[return-value]
-
-    @property
-    def started(self) -> bool:
-        """Whether a process has begun with it, or begun with it again, since it was planned."""
-        status = self.folder / "status.json"
-        return status.exists() and (self.run is None or Run.at(self.folder).status != self.run.status)
 
     def ended(self, result: Mapping[str, Any]) -> "Job":
         """The job after its process, by its record.
@@ -262,7 +249,7 @@ class Sweep:
             waiting: Sequence[Job] = jobs[start : start + size]
             while waiting:
                 trouble = self._launch(waiting, results)
-                left = [job for job in waiting if not job.started]
+                left = [job for job in waiting if not (job.folder / "status.json").exists()]
                 if trouble is None or not left:
                     break
                 first_line = f"{type(trouble).__name__}: {str(trouble).partition('.')[0].strip()}"
@@ -321,29 +308,15 @@ class Task:
                 console = Console(json=True, quiet=True) if elsewhere else self.console
                 result = run_job(self.command, job.settings, job.folder, console, job.overrides, sweep=True)
         except Exception as error:
-            return self._failed(error, elsewhere)
+            failed = failure(error, usage.COMMANDS[self.command].config, (), self.console.verbose)
+            if elsewhere:
+                self.console.note(f"{job.label}: failed, {job.folder}")
+            else:
+                self.console.error(f"{job.label}: {failed['error']}")
+            return {"command": self.command, "run": str(job.folder), **failed}
         if elsewhere:  # of many at once, one line each; the table says the rest
             self.console.note(f"{job.label}: done, {job.folder}")
         return result
-
-    def _failed(self, error: Exception, elsewhere: bool) -> dict[str, Any]:
-        known = explain(error, usage.COMMANDS[self.command].config, ())
-        text = error_text(known, error)
-        if known is None and self.console.verbose:
-            traceback.print_exception(error)
-        if elsewhere:
-            self.console.note(f"{self.job.label}: failed, {self.job.folder}")
-        else:
-            self.console.error(f"{self.job.label}: {text}")
-        code = known.exit_code if known else AgtError.exit_code
-        facts = known.result if isinstance(known, CheckError) else {}
-        return {"command": self.command, "run": str(self.job.folder), **facts, "error": text, "exit_code": code}
-
-    def checkpoint(self) -> Any:
-        """What submitit queues again where a cluster takes the machine away: the job, which goes on if it is a training."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
 
 
 # -- launchers ---------------------------------------------------------------------------------------------------------
@@ -468,7 +441,7 @@ def plan_jobs(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[st
                     left.remove(run)
                     break
     taken: set[Path] = set()
-    return [known.get(job.number) or _in_its_folder(command, job, left, taken, note) for job in jobs]
+    return [known.get(job.number) or _in_new_folder(job, left, taken, note) for job in jobs]
 
 
 def _is_run_of(run: Run, job: Job) -> bool:
@@ -492,39 +465,18 @@ def _need_not_run(run: Run, command: str, job: Job, note: Callable[[str], None])
     return True
 
 
-def _in_its_folder(command: str, job: Job, left: list[Run], taken: set[Path], note: Callable[[str], None]) -> Job:
-    """A job that is not done, in the folder of one that was killed and can go on, or in a new one."""
+def _in_new_folder(job: Job, left: list[Run], taken: set[Path], note: Callable[[str], None]) -> Job:
+    """A job that is not done, in a folder of its own: a record is never written over."""
     begun = [run for run in left if _is_run_of(run, job) and run.state in ("failed", "killed")]
-    begun.sort(key=lambda run: run.moment)
-    cut = next((run for run in reversed(begun) if _can_go_on(command, run)), None)
-    if cut is not None:
-        left.remove(cut)
-        note(f"{job.label}: {cut.state} before, and goes on in {cut.folder}")
-        return replace(job, folder=cut.folder, run=cut)
     folder, again = job.folder, 1
-    while folder.exists() or folder in taken:  # a record is never written over
+    while folder.exists() or folder in taken:
         again += 1
         folder = job.folder.with_name(f"{job.folder.name}_{again}")
     taken.add(folder)
     if begun:
-        note(f"{job.label}: {begun[-1].state} before ({begun[-1].folder}), and runs again in {folder}")
+        last = max(begun, key=lambda run: run.moment)
+        note(f"{job.label}: {last.state} before ({last.folder}), and runs again in {folder}")
     return replace(job, folder=folder)
-
-
-def _can_go_on(command: str, run: Run) -> bool:
-    """Whether a training was cut off from outside, and left enough to take it up; one that failed by itself would again.
-
-    Of what its bits depend on the code is looked at here; the machine is that of the job, which may be another.
-    """
-    code = run.status.get("exit_code")
-    signalled = isinstance(code, int) and code > FIRST_SIGNAL_CODE
-    if command != "train" or not (run.state == "killed" or signalled):
-        return False
-    try:
-        open_unfinished(run.folder, command)
-        return same_code(run.folder / CHECKPOINTS)
-    except ConfigError:
-        return False
 
 
 # -- the one table of a sweep: sweep.csv, a page, and what is printed and listed by --json -----------------------------

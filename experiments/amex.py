@@ -16,8 +16,7 @@ Synthetic statements in the schema of the American Express default prediction da
 190 columns (customer_ID, S_2 and 188 features, two of them text), values mostly in [0, 1] with noise up to .01, heavy
 tails, missing values, at most 13 statements a customer, and a target that P_2 and B_1 say something about. Only the
 columns' names are the competition's. scripts/make_amex_like.py writes them for trying ``agt data prepare amex``; a
-reproduction without the competition's data runs on them, and says so. It also writes queries as preparation leaves them:
-numbers in [0, 1], made up as well.
+reproduction without the competition's data runs on them, and says so.
 """
 
 import csv
@@ -505,7 +504,6 @@ CODED = {"B_30": (0, 2), "B_38": (1, 7), "D_66": (0, 1), "D_68": (0, 6), "D_114"
 }
 TEXT = {"D_63": ["CO", "CR", "CL", "XZ", "XM", "XL"], "D_64": ["O", "R", "U", "-1"]}
 _BLOCK = 2_000
-_GROUP = 2**16  # rows of queries in one group of a parquet file
 
 
 def feature_names() -> list[str]:
@@ -595,16 +593,3 @@ def make(folder: Path, rows: int, format: str, seed: int = 0) -> tuple[Path, Pat
     target = (rng.random(len(counts)) < risk).astype(int)
     pa.csv.write_csv(pa.table({"customer_ID": [customer_id(i) for i in range(len(counts))], "target": target}), labels)
     return data, labels
-
-
-def make_queries(path: Path, rows: int, seed: int = 1) -> Path:
-    """Write ``rows`` queries as columns x0, x1, ... of float32, a group of rows at a time; returns the path."""
-    rng, width = np.random.default_rng(seed), len(feature_names())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    schema = pa.schema([(f"x{place}", pa.float32()) for place in range(width)])
-    with pa.parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
-        for start in range(0, rows, _GROUP):
-            values = rng.random((width, min(_GROUP, rows - start)), dtype=np.float32) ** 2
-            values[rng.random(values.shape, dtype=np.float32) < 0.1] = 0  # in place of a missing one
-            writer.write_table(pa.table(list(values), schema))
-    return path

@@ -133,6 +133,10 @@ class Bench:
             logits = torch.func.functional_call(self.head, {n: w.detach().to(x.dtype) for n, w in weights.items()}, (x,))
         return labels_of(logits).numpy()
 
+    def accuracy(self, weights: Weights, test: Records) -> float:
+        """Of the head with these weights on test records, in single precision."""
+        return float((self.labels(weights, test.features.astype(np.float32)) == test.labels).mean())
+
 
 class Baseline(Protocol):
     """A private training method with its settings, all public.

@@ -2,29 +2,19 @@
 smooth sensitivity against the grid (Fig 6). Every accuracy is an exact expectation; only DP-SGD is sampled.
 
 Kinds about certified fractions: against k (000 Fig 3, 001 Fig 7), over training (000 Fig 4, 001 Fig 8), and the k at
-which half of the test records are certified.
+which half of the test records are certified. Kinds drawn over the plane: certified regions (000 Fig 1), and the bound on
+smooth sensitivity (001 Fig 3).
 
 What one k counts differs between the profiles and between privacy and unlearning; every table says it.
-
-
-Kinds drawn over the plane: certified regions (000 Fig 1), and the bound on smooth sensitivity (001 Fig 3).
-
-Their rows are points of the plane, of the map and of the training data, so they are drawn in a way of their own.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Annotated, Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, ListedColormap
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
@@ -39,13 +29,28 @@ from agt.models.box import BoxModel
 from agt.relations import RELATIONS
 from agt.settings import STRICT, BoxConfig, Positive
 from agt.training.loop import Progress, train
-from agt_cli.report.console import Console
-from agt_cli.report.figures import COLOURS, DARKEST, MARKERS, Curves, Grid, drawing, headline
-from agt_cli.report.record import RunRecord
+from agt_cli.report.figures import Grid
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import DpSgd
-from .kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profile, ProfileName, Profiles, Purpose, kind, through, wide
+from .figures import DARKEST, lines, planes, regions
+from .kinds import (
+    EVERY,
+    Entry,
+    Figure,
+    Key,
+    Kind,
+    Overrides,
+    Profile,
+    ProfileName,
+    Profiles,
+    Purpose,
+    Shown,
+    grid,
+    kind,
+    through,
+    wide,
+)
 from .runs import Finished
 
 Count = Annotated[int, Field(ge=1)]
@@ -62,13 +67,9 @@ def accuracy_by_eps(
     count: Annotated[int, Field(ge=2)] = 20,
 ) -> Kind:
     """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from ``least`` to ``most``."""
+    offered = {name: of_labels(profile.mechanisms) for name, profile in profiles.items()}
     budgets = np.geomspace(least, most, count).tolist()
-    keys = [
-        {"profile": name, "mechanism": mechanism, "eps": eps}
-        for name, profile in profiles.items()
-        for mechanism in of_labels(profile.mechanisms)
-        for eps in budgets
-    ]
+    keys = [key for name in profiles for key in grid(profile=[name], mechanism=offered[name], eps=budgets)]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         profile, finished = profiles[key["profile"]], entry.run(key["profile"], run)
@@ -82,32 +83,20 @@ def accuracy_by_eps(
             "noise-free": finished.accuracy,
         }
 
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
+    def shown(rows: pd.DataFrame) -> Shown:
         enough = rows.assign(enough=rows["eps"].where(rows["accuracy"] >= rows["noise-free"] - 0.01))
         about = ["profile", "accounting", "k counts", "median stable distance", "noise-free"]
         first = enough.groupby([*about, "mechanism"], sort=False)["enough"].min().reset_index()
-        return wide(first, about, "mechanism", "enough", first["mechanism"].unique(), LEAST)
-
-    def enough(rows: pd.DataFrame) -> str:
-        near = rows[rows["accuracy"] >= rows["noise-free"] - 0.01]
-        if near.empty:
-            return "No mechanism comes within a point of the noise-free accuracy"
-        first = near.iloc[int(near["eps"].argmin())]
-        return f"{first['series']} comes within a point of noise-free first: from eps = {first['eps']:.2g} of a query on"
+        table = wide(first, about, "mechanism", "enough", first["mechanism"].unique(), LEAST)
+        draw = lines("eps", "accuracy", "eps of one query", "expected accuracy", level=float(rows["noise-free"].iloc[-1]))
+        points = rows[["eps", "series", "accuracy"]]
+        return Shown(table, [Figure("Expected accuracy against the budget of one query.", points, draw)])
 
     def compared(key: Key) -> Key:
-        mechanisms = of_labels(profiles[key["profile"]].mechanisms)
-        found = {f"least eps within a point of noise-free, {name}": LEAST.format(name) for name in mechanisms}
+        found = {f"least eps within a point of noise-free, {one}": LEAST.format(one) for one in offered[key["profile"]]}
         return {**found, "noise-free accuracy": "noise-free"}
 
-    figure = Figure(
-        "Expected accuracy against the budget of one query.",
-        lambda rows: rows[["eps", "series", "accuracy"]],
-        Curves("", "eps", "accuracy", "eps of one query", "expected accuracy", ""),
-        level="noise-free",
-    )
-    index = ("profile", "mechanism", "eps")
-    return Kind(keys, through(keys, measure), index, (figure,), table, compared=compared)
+    return Kind(keys, ("profile", "mechanism", "eps"), through(keys, measure), shown, compared)
 
 
 @kind
@@ -142,14 +131,14 @@ def accuracy_by_members(
                 "seconds": round(float(finished.facts["seconds_training"]), 1),
             }
 
-    about = ["profile", "members", "accounting", "vote", "median distance of the vote", "seconds"]
-    figure = Figure(
-        "Expected accuracy against the number of members.",
-        lambda rows: rows[["members", "series", "panel", "accuracy"]],
-        Curves("", "members", "accuracy", "members", "expected accuracy", "", log=False, panels="panel"),
-    )
-    index = ("profile", "members", "mechanism", "eps")
-    return Kind(keys, through(keys, measure), index, (figure,), lambda rows: rows[about].drop_duplicates())
+    def shown(rows: pd.DataFrame) -> Shown:
+        about = ["profile", "members", "accounting", "vote", "median distance of the vote", "seconds"]
+        points = rows[["members", "series", "panel", "accuracy"]]
+        draw = lines("members", "accuracy", "members", "expected accuracy", log=False, panels="panel")
+        figure = Figure("Expected accuracy against the number of members.", points, draw)
+        return Shown(rows[about].drop_duplicates(), [figure])
+
+    return Kind(keys, ("profile", "members", "mechanism", "eps"), through(keys, measure), shown)
 
 
 @kind
@@ -171,14 +160,12 @@ def accuracy_by_queries(
     """
     keys = []
     for name, profile in profiles.items():
-        mechanisms = of_labels((*profile.mechanisms, profile.many))
-        of_run = [(method, size, f"{method}, T = {size} ({name})") for size in members for method in mechanisms]
-        of_run += (
-            [("release_weights", 0, f"release_weights ({name})")] if weights and profile.accounting == "rigorous" else []
-        )
-        keys += [{"profile": name, "method": method, "members": size, "series": series} for method, size, series in of_run]
+        for key in grid(profile=[name], members=members, method=of_labels((*profile.mechanisms, profile.many))):
+            keys.append({**key, "series": f"{key['method']}, T = {key['members']} ({name})"})
+        if weights and profile.accounting == "rigorous":
+            keys += grid(profile=[name], members=[0], method=["release_weights"], series=[f"release_weights ({name})"])
     if dpsgd is not None:
-        keys.append({"profile": EVERY, "method": "DP-SGD", "members": 0, "series": "DP-SGD"})
+        keys += grid(profile=[EVERY], members=[0], method=["DP-SGD"], series=["DP-SGD"])
 
     def accuracies(entry: Entry, key: Key) -> Iterable[Key]:
         if key["method"] == "DP-SGD" and dpsgd is not None:
@@ -195,27 +182,21 @@ def accuracy_by_queries(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         return ({"queries": number, **row} for number, row in zip(queries, accuracies(entry, key), strict=True))
 
+    def shown(rows: pd.DataFrame) -> Shown:
+        divided = "; ".join(f"{name}: {', '.join(profile.bounds)}" for name, profile in profiles.items())
+        caption = f"Expected accuracy against the number of queries under one total budget (best composition of {divided})."
+        caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
+        xlabel = f"queries that share eps = {eps:g}, delta = {delta:g}"
+        points = rows.filter(["queries", "series", "accuracy", "low", "high"])
+        figure = Figure(caption, points, lines("queries", "accuracy", xlabel, "expected accuracy"))
+        table = wide(rows, ["series"], "queries", "accuracy", queries, "{}")
+        return Shown(table, [figure], measured=rows[rows["queries"] == queries[-1]])
+
     def compared(key: Key) -> Key:
         many = f", T = {key['members']}, {queries[-1]} queries" if key["members"] else ""
         return {f"{key['method']}{many}": "accuracy"}
 
-    divided = "; ".join(f"{name}: {', '.join(profile.bounds)}" for name, profile in profiles.items())
-    caption = f"Expected accuracy against the number of queries under one total budget (best composition of {divided})."
-    shared = f"queries that share eps = {eps:g}, delta = {delta:g}"
-    figure = Figure(
-        caption + (" DP-SGD: mean and range of seeds." if dpsgd else ""),
-        lambda rows: rows.filter(["queries", "series", "accuracy", "low", "high"]),
-        Curves("", "queries", "accuracy", shared, "expected accuracy", ""),
-    )
-    return Kind(
-        keys,
-        through(keys, measure),
-        ("series", "queries"),
-        (figure,),
-        lambda rows: wide(rows, ["series"], "queries", "accuracy", queries, "{}"),
-        measured=lambda rows: rows[rows["queries"] == queries[-1]],
-        compared=compared,
-    )
+    return Kind(keys, ("series", "queries"), through(keys, measure), shown, compared)
 
 
 @kind
@@ -239,22 +220,22 @@ def sensitivity_by_grid(
                 f"{entry.artifact.id}: needs a dense grid; {key['profile']} has {len(finished.ks)} values up to {top}"
             )
         if count <= top:
-            grid = np.unique(np.concatenate([[0], np.round(np.linspace(0, top, count + 1)[1:]).astype(int)]))
-            certified = grid[np.searchsorted(grid, finished.distance, side="right") - 1]
+            ks = np.unique(np.concatenate([[0], np.round(np.linspace(0, top, count + 1)[1:]).astype(int)]))
+            certified = ks[np.searchsorted(ks, finished.distance, side="right") - 1]
             yield {"bound": float(np.exp(-eps / 6 * certified).mean())}
 
-    note = (
-        "A coarse grid looks tight here and is not private: under accounting=paper its true loss exceeds the claimed one "
-        "(agt plan draws by how much)."
-    )
-    ylabel = f"mean bound on smooth sensitivity (eps = {eps:g})"
-    drawing = Curves("", "values of k", "bound", "values of k certified, evenly spaced", ylabel, "", level=1.0,
-                     level_name="global sensitivity")  # fmt: skip
-    caption = "Mean bound on the smooth sensitivity of the test records' labels against the number of values of k."
+    def shown(rows: pd.DataFrame) -> Shown:
+        xlabel, ylabel = "values of k certified, evenly spaced", f"mean bound on smooth sensitivity (eps = {eps:g})"
+        draw = lines("values of k", "bound", xlabel, ylabel, log=False, level=1.0, level_name="global sensitivity")
+        caption = "Mean bound on the smooth sensitivity of the test records' labels against the number of values of k."
+        note = (
+            "A coarse grid looks tight here and is not private: under accounting=paper its true loss exceeds the claimed "
+        )
+        note += "one (agt plan draws by how much)."
+        points = rows.drop(columns="profile")
+        return Shown(points, [Figure(caption, points, draw)], (note,))
 
-    figure = Figure(caption, lambda rows: rows.drop(columns="profile"), drawing)
-    index = ("series", "values of k")
-    return Kind(keys, through(keys, measure), index, (figure,), figure.points, notes=lambda rows: (note,))
+    return Kind(keys, ("series", "values of k"), through(keys, measure), shown)
 
 
 def of_labels(names: Iterable[str]) -> list[str]:
@@ -282,8 +263,7 @@ def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta
 def _trained(entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int) -> float:
     """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
     bench, test = entry.bench(name, own, dtype="float32"), entry.data(name, own)[0].dataset.test
-    labels = bench.labels(sgd.fit(bench, eps, delta, seed), test.features.astype(np.float32))
-    return float((labels == test.labels).mean())
+    return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)
 
 
 Claims = Annotated[tuple[Purpose, ...], Field(min_length=1)]
@@ -338,25 +318,20 @@ def certified_by_k(
         fractions = certified_fractions(asked["distance"].to_numpy(), finished.ks)
         return ({**row, **about} for row in fractions.to_dict("records"))
 
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
+    def shown(rows: pd.DataFrame) -> Shown:
         about = ["profile", "claim", "variant", "k counts", "test records", "accuracy before", "accuracy"]
         found = wide(rows, [*about, "seconds"], "k", "certified_fraction", at, "certified at k={}")
-        return found[[*found.columns.drop("seconds"), "seconds"]]
+        draw = lines("k", "certified_fraction", "k (what one counts: see the table)", FRACTION, log=False, panels="claim")
+        points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
+        figure = Figure("Certified fraction of the test records against k.", points, draw)
+        return Shown(found[[*found.columns.drop("seconds"), "seconds"]], [figure])
 
     def compared(key: Key) -> Key:
         which = "" if key["variant"] == "-" else f", {key['variant']}"
         found = {f"certified at k={k} ({key['claim']}{which})": f"certified at k={k}" for k in at}
         return {**found, f"accuracy{which}": "accuracy", "accuracy before training": "accuracy before"}
 
-    columns = ["k", "certified_fraction", "series", "claim", "profile", "variant"]
-    figure = Figure(
-        "Certified fraction of the test records against k.",
-        lambda rows: rows[columns],
-        Curves(
-            "", "k", "certified_fraction", "k (what one counts: see the table)", FRACTION, "", log=False, panels="claim"
-        ),
-    )
-    return Kind(keys, through(keys, measure), ("profile", "claim", "variant", "k"), (figure,), table, compared=compared)
+    return Kind(keys, ("profile", "claim", "variant", "k"), through(keys, measure), shown, compared)
 
 
 @kind
@@ -373,51 +348,42 @@ def training_curve(
         own = (*run, f"relation=@{key['claim']}")
         overrides = _on_grid(ks, entry.overrides(key["profile"], own))
         label = f"{entry.artifact.source}, {key['profile']}, {key['claim']}"
-        make = partial(_over_training, entry.runs.console, label, entry.bench(key["profile"], own).head)
+        head = entry.bench(key["profile"], own).head
+
+        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+            with entry.runs.console.progress(f"training, {label}") as report:
+                return _over_training(report, head, prepared, settings), {}
+
         frame, _ = entry.runs.once(overrides, label, make, "_over_training", modules=(__name__,))
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {"k counts": RELATIONS[relation].ball, "accuracy at the start": float(frame["nominal_accuracy"].iloc[0])}
         return ({**row, **about, "epochs": int(frame["epoch"].max())} for row in frame.to_dict("records"))
 
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
+    def shown(rows: pd.DataFrame) -> Shown:
         last = rows[rows["epoch"] == rows["epochs"]].rename(columns={"nominal_accuracy": "accuracy"})
         about = ["profile", "claim", "k counts", "epochs", "accuracy at the start", "accuracy"]
         worst = wide(last, about, "k", "worst_accuracy", ks, "worst case at k={}").drop(columns=about)
-        return wide(last, about, "k", "certified_fraction", ks, "certified at k={}").join(worst)
+        table = wide(last, about, "k", "certified_fraction", ks, "certified at k={}").join(worst)
+        fractions = rows.assign(series=[f"k = {k}" for k in rows["k"]])
+        parts = [rows.assign(series="nominal", accuracy=rows["nominal_accuracy"]).drop_duplicates(["panel", "epoch"])]
+        for end in ("worst", "best"):
+            parts.append(rows.assign(series=[f"{end} case, k = {k}" for k in rows["k"]], accuracy=rows[f"{end}_accuracy"]))
+        about = ["panel", "series", "epoch", "k"]
+        fraction = lines("epoch", "certified_fraction", "epoch", FRACTION, log=False, panels="panel")
+        accuracy = lines("epoch", "accuracy", "epoch", "test accuracy", log=False, panels="panel")
+        caption = "Certified fraction of the test records after each epoch of one run."
+        accuracies = "Nominal test accuracy, and what any neighbouring data set could make of it, after each epoch."
+        figures = [
+            Figure(caption, fractions[[*about, "certified_fraction"]], fraction),
+            Figure(accuracies, pd.concat(parts)[[*about, "accuracy"]], accuracy, "_accuracy"),
+        ]
+        return Shown(table, figures)
 
     def compared(key: Key) -> Key:
-        return {
-            **{f"certified at k={k} ({key['claim']})": f"certified at k={k}" for k in ks},
-            "nominal accuracy": "accuracy",
-        }
+        found = {f"certified at k={k} ({key['claim']})": f"certified at k={k}" for k in ks}
+        return {**found, "nominal accuracy": "accuracy"}
 
-    def fractions(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.assign(series=[f"k = {k}" for k in rows["k"]])[["panel", "series", "epoch", "k", "certified_fraction"]]
-
-    def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
-        nominal = rows.assign(series="nominal", accuracy=rows["nominal_accuracy"]).drop_duplicates(["panel", "epoch"])
-        ends = [
-            rows.assign(series=[f"{end} case, k = {k}" for k in rows["k"]], accuracy=rows[f"{end}_accuracy"])
-            for end in ("worst", "best")
-        ]
-        return pd.concat([nominal, *ends])[["panel", "series", "epoch", "k", "accuracy"]]
-
-    def last(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows[(rows["epoch"] == rows["epochs"]) & (rows["k"] == max(ks))]
-
-    figures = (
-        Figure(
-            "Certified fraction of the test records after each epoch of one run.",
-            fractions,
-            Curves("", "epoch", "certified_fraction", "epoch", FRACTION, "", log=False, panels="panel"),
-        ),
-        Figure(
-            "Nominal test accuracy, and what any neighbouring data set could make of it, after each epoch.",
-            accuracies,
-            Curves("_accuracy", "epoch", "accuracy", "epoch", "test accuracy", "", log=False, panels="panel"),
-        ),
-    )
-    return Kind(keys, through(keys, measure), ("profile", "claim", "epoch", "k"), figures, table, compared=compared)
+    return Kind(keys, ("profile", "claim", "epoch", "k"), through(keys, measure), shown, compared)
 
 
 @kind
@@ -433,7 +399,7 @@ def half_certified(
         grids: profile -> overrides that choose its grid: every integer around the answer.
         seeds: initialisations, the same in every profile.
     """
-    keys = [{"profile": name, "seed": seed} for name in profiles for seed in range(seeds)]
+    keys = grid(profile=profiles, seed=range(seeds))
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         own = (*run, *(grids or {}).get(key["profile"], ()), f"training.seed={key['seed']}")
@@ -443,10 +409,8 @@ def half_certified(
         fractions = certified_fractions(finished.distance, finished.ks)
         return ({**about, "k counts": finished.counts, **row} for row in fractions.to_dict("records"))
 
-    def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows[["profile", "seed", HALF, "known", "accuracy", "k counts"]].drop_duplicates()
-
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
+    def shown(rows: pd.DataFrame) -> Shown:
+        by_seed = rows[["profile", "seed", HALF, "known", "accuracy", "k counts"]].drop_duplicates()
         columns = {
             "initialisations": ("seed", "count"),
             "k counts": ("k counts", "first"),
@@ -456,38 +420,30 @@ def half_certified(
             "least": (HALF, "min"),
             "greatest": (HALF, "max"),
         }
-        return by_seed(rows).groupby("profile", sort=False).agg(**columns).reset_index()
-
-    def measured(rows: pd.DataFrame) -> pd.DataFrame:
-        found = table(rows)
-        paper = found.loc[found["profile"] == "paper", HALF]
-        return found.assign(**{RATIO: found[HALF] / paper.iloc[0] if len(paper) else np.nan})
+        table = by_seed.groupby("profile", sort=False).agg(**columns).reset_index()
+        paper = table.loc[table["profile"] == "paper", HALF]
+        measured = table.assign(**{RATIO: table[HALF] / paper.iloc[0] if len(paper) else np.nan})
+        band = rows.groupby(["profile", "k"], sort=False)["certified_fraction"]
+        points = band.agg(certified_fraction="median", low="min", high="max").reset_index()
+        xlabel = "k: records added or removed in all"
+        draw = lines("k", "certified_fraction", xlabel, FRACTION, log=False, level=0.5, level_name="half")
+        caption = "Certified fraction of the test records against k: median of the initialisations, and their range."
+        notes = ["The same claim in both profiles: no change of up to k records in all, added or removed, moves the label."]
+        if (rows["known"] != "exactly").any():
+            notes.append("Some k are at least so large: the grid ends, or has a gap, right above.")
+        figures = [Figure(caption, points.assign(series=points["profile"]), draw)]
+        return Shown(table, figures, tuple(notes), measured, {"_seeds": by_seed})
 
     def compared(key: Key) -> Key:
         return {HALF: HALF, **({RATIO: RATIO} if key["profile"] == "ours" and "paper" in profiles else {})}
 
-    def band(rows: pd.DataFrame) -> pd.DataFrame:
-        by = rows.groupby(["profile", "k"], sort=False)["certified_fraction"]
-        found = by.agg(certified_fraction="median", low="min", high="max").reset_index()
-        return found.assign(series=found["profile"])
-
-    def notes(rows: pd.DataFrame) -> tuple[str, ...]:
-        same = "The same claim in both profiles: no change of up to k records in all, added or removed, moves the label."
-        more = "Some k are at least so large: the grid ends, or has a gap, right above."
-        return (same, more) if (rows["known"] != "exactly").any() else (same,)
-
-    drawing = Curves("", "k", "certified_fraction", "k: records added or removed in all", FRACTION, "", log=False,
-                     level=0.5, level_name="half")  # fmt: skip
-    caption = "Certified fraction of the test records against k: median of the initialisations, and their range."
-
-    figures, index = (Figure(caption, band, drawing),), ("profile", "seed", "k")
-    return Kind(keys, through(keys, measure), index, figures, table, {"_seeds": by_seed}, measured, compared, notes)
+    return Kind(keys, ("profile", "seed", "k"), through(keys, measure), shown, compared)
 
 
 def certified_fractions(distance: np.ndarray, ks: tuple[int, ...]) -> pd.DataFrame:
     """For each k >= 1 of the grid, the fraction of records whose stable distance is at least k."""
-    grid = np.array([k for k in ks if k > 0])
-    return pd.DataFrame({"k": grid, "certified_fraction": (distance[None] >= grid[:, None]).mean(axis=1)})
+    positive = np.array([k for k in ks if k > 0])
+    return pd.DataFrame({"k": positive, "certified_fraction": (distance[None] >= positive[:, None]).mean(axis=1)})
 
 
 def at_half(distance: np.ndarray, ks: tuple[int, ...]) -> tuple[int, bool]:
@@ -510,13 +466,13 @@ def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int 
 
 def _on_grid(ks: tuple[int, ...], overrides: Overrides) -> Overrides:
     """The overrides with these k, whatever grid the profile insists on: nothing is released from a curve."""
-    kept = [word for word in overrides if word.split("=")[0] not in ("kgrid", "kgrid.max", "kgrid.values")]
-    return (*kept, "kgrid=sparse", "kgrid.max=null", f"kgrid.values=[{','.join(map(str, ks))}]")
+    others = [word for word in overrides if word.split("=")[0] not in ("kgrid", "kgrid.max", "kgrid.values")]
+    return (*others, "kgrid=sparse", "kgrid.max=null", f"kgrid.values=[{','.join(map(str, ks))}]")
 
 
 def _over_training(
-    console: Console, label: str, head: nn.Sequential, prepared: Prepared, settings: RunSettings
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+    report: Callable[[int, int, int, int], None], head: nn.Sequential, prepared: Prepared, settings: RunSettings
+) -> pd.DataFrame:
     """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified fraction."""
     problem, dataset = prepared.problem(settings), prepared.dataset
     epochs: dict[int, pd.DataFrame] = {}
@@ -525,17 +481,14 @@ def _over_training(
         certificates = BoxModel(problem, head, reached, problem.plan).certify(dataset.test.features)
         epochs[epoch] = pd.DataFrame(certificates.table(dataset.test.labels))
 
-    with console.progress(f"training, {label}") as report:
+    def on_progress(at: Progress) -> None:
+        report(at.step, at.steps, at.done, at.total)
 
-        def on_progress(at: Progress) -> None:
-            report(at.step, at.steps, at.done, at.total)
-
-        train(head, problem.recipe, dataset.train, on_progress, on_epoch=on_epoch)
-    return pd.concat(epochs, names=["epoch"]).reset_index(level="epoch").astype({"k": int}), {}
+    train(head, problem.recipe, dataset.train, on_progress, on_epoch=on_epoch)
+    return pd.concat(epochs, names=["epoch"]).reset_index(level="epoch").astype({"k": int})
 
 
 Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
-Facts = Callable[[np.ndarray, np.ndarray], dict[str, float]]  # distances of test records, of the map's points -> columns
 TRAINING_POINTS = 250  # drawn on a map, at most
 
 
@@ -550,27 +503,6 @@ class Panel:
 Panels = Annotated[tuple[Panel, ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class Planes:
-    """How maps are drawn: a row of panels for each profile, a colour for each interval of values.
-
-    Attributes:
-        label: of the colour bar.
-        value: the rows' stable distances -> what is coloured.
-        scale: all values -> the intervals' ends, and where the bar has which names.
-        shades: of the first and the last interval, 0 the lightest.
-        name, title, finding: as of ``Curves``.
-    """
-
-    label: str
-    value: Callable[[pd.Series], pd.Series]
-    scale: Callable[[pd.Series], tuple[list[float], dict[float, str]]]
-    shades: tuple[float, float]
-    name: str = ""
-    title: str = ""
-    finding: str = ""
-
-
 @kind
 def plane_maps(
     profiles: Profiles,
@@ -580,19 +512,21 @@ def plane_maps(
     eps: Positive = 1.0,
 ) -> Kind:
     """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1)."""
+    columns = [f"certified at k = {k}" for k in levels]
 
     def facts(tested: np.ndarray, mapped: np.ndarray) -> dict[str, float]:
-        return {f"certified at k = {k}": float((tested >= k).mean()) for k in levels}
+        return dict(zip(columns, (tested[None] >= np.array(levels)[:, None]).mean(axis=1).tolist(), strict=True))
 
-    def scale(values: pd.Series) -> tuple[list[float], dict[float, str]]:
-        ends: list[float] = [0, *levels, levels[-1] + 1]
-        names = [f"< {levels[0]}", *(f"{k} or more" for k in levels)]
-        return ends, {(low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)}
+    def shown(rows: pd.DataFrame) -> Shown:
+        label = "stable distance, in k"
+        draw = partial(planes, value=lambda at: at, scale=regions(levels), shades=(0, DARKEST), label=label)
+        caption = (
+            "Regions of the plane by how many records would have to change before the label could; black: decision line."
+        )
+        table = rows[["profile", "panel", "k counts", "accuracy", *columns]].drop_duplicates()
+        return Shown(table, [Figure(caption, rows, draw)])
 
-    drawn = Planes("stable distance, in k", lambda distance: distance, scale, (0, DARKEST))
-    caption = "Regions of the plane by how many records would have to change before the label could; black: decision line."
-    figure = Figure(caption, lambda rows: rows, drawn, draw=_draw)
-    return _maps(profiles, panels, resolution, ["accuracy"], facts, figure)
+    return _maps(profiles, panels, resolution, facts, shown)
 
 
 @kind
@@ -605,42 +539,52 @@ def sensitivity_maps(
 ) -> Kind:
     """The bound exp(-beta L) on the smooth sensitivity over the plane, beta = eps/6 (001 Fig 3)."""
 
+    def bound(distance: Any) -> Any:
+        return np.exp(-eps / 6 * distance)
+
     def facts(tested: np.ndarray, mapped: np.ndarray) -> dict[str, float]:
-        mean, least = np.exp(-eps / 6 * tested).mean(), np.exp(-eps / 6 * mapped).min()
-        return {"mean bound, test records": float(mean), "least bound on the map": float(least)}
+        mean, least = float(bound(tested).mean()), float(bound(mapped).min())
+        return {"mean bound, test records": mean, "least bound on the map": least}
 
-    def scale(values: pd.Series) -> tuple[list[float], dict[float, str]]:
-        ends = np.geomspace(max(1e-12, min(values.min(), math.exp(-eps / 6))), 1.0, 9).tolist()
-        return ends, {end: f"{end:.2g}" for end in ends}
+    def shown(rows: pd.DataFrame) -> Shown:
+        least = bound(rows["stable_distance"]).min()
+        ends = np.geomspace(max(1e-12, min(least, math.exp(-eps / 6))), 1.0, 9).tolist()
+        scale = (ends, {end: f"{end:.2g}" for end in ends})
+        label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
+        draw = partial(planes, value=bound, scale=scale, shades=(DARKEST, 0), label=label)
+        caption = "Bound on the smooth sensitivity of the label; darker: less noise is needed; black: decision line."
+        columns = ["profile", "panel", "k counts", "mean bound, test records", "least bound on the map"]
+        return Shown(rows[columns].drop_duplicates(), [Figure(caption, rows, draw)])
 
-    label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
-    drawn = Planes(label, lambda distance: np.exp(-eps / 6 * distance), scale, (DARKEST, 0))
-    caption = "Bound on the smooth sensitivity of the label; darker: less noise is needed; black: decision line."
-    return _maps(profiles, panels, resolution, [], facts, Figure(caption, lambda rows: rows, drawn, draw=_draw))
+    return _maps(profiles, panels, resolution, facts, shown)
 
 
-def _maps(profiles: Profiles, panels: Panels, resolution: int, columns: list[str], facts: Facts, figure: Figure) -> Kind:
-    """Maps of the plane, one for each panel and profile, and a table with ``columns`` and ``facts`` of the test records."""
+def _maps(
+    profiles: Profiles,
+    panels: Panels,
+    resolution: int,
+    facts: Callable[[np.ndarray, np.ndarray], dict[str, float]],
+    shown: Callable[[pd.DataFrame], Shown],
+) -> Kind:
+    """Maps of the plane, one for each panel and profile; ``facts``: columns, of test records' and the map's distances."""
     own = {panel.title: panel.run for panel in panels}
-    keys = [{"profile": name, "panel": panel} for name in profiles for panel in own]
+    keys = grid(profile=profiles, panel=own)
 
     def measure(entry: Entry, key: Key) -> pd.DataFrame:
         name, panel = key["profile"], key["panel"]
         dataset = entry.data(name, own[panel])[0].dataset
         if dataset.plane is None:
             raise TypeError(f"{entry.artifact.id}: {dataset.name} does not lie in a plane")
-        grid = Grid.around(dataset.plane.points, resolution)
-        points = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-        mapped = entry.run(name, own[panel], f"{panel} (map)", f"map{resolution}", points)
+        points = Grid.around(dataset.plane.points, resolution).points
+        lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
+        mapped = entry.run(name, own[panel], f"{panel} (map)", f"map{resolution}", lifted)
         tested = entry.run(name, own[panel], panel)
         few = np.linspace(0, len(dataset.train) - 1, min(TRAINING_POINTS, len(dataset.train))).astype(int)
+        on_map: Key = {"point": "map", "prediction": mapped.frame["prediction"], "stable_distance": mapped.distance}
+        known: Key = {"point": "training", "prediction": dataset.train.labels[few]}
         parts = [
-            pd.DataFrame(grid.points, columns=["x1", "x2"]).assign(
-                point="map", prediction=mapped.frame["prediction"], stable_distance=mapped.distance
-            ),
-            pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(
-                point="training", prediction=dataset.train.labels[few]
-            ),
+            pd.DataFrame(points, columns=["x1", "x2"]).assign(**on_map),
+            pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(**known),
         ]
         about: Key = {"k counts": tested.counts, "accuracy": tested.accuracy, **facts(tested.distance, mapped.distance)}
         return pd.concat(parts).assign(**key, **about)
@@ -648,50 +592,4 @@ def _maps(profiles: Profiles, panels: Panels, resolution: int, columns: list[str
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
 
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
-        measured = facts(np.zeros(1), np.zeros(1))
-        return rows[["profile", "panel", "k counts", *columns, *measured]].drop_duplicates()
-
-    return Kind(keys, rows, ("profile", "panel", "point", "x1", "x2"), (figure,), table)
-
-
-def _draw(record: RunRecord, planes: Planes, rows: pd.DataFrame) -> None:
-    """One panel for each profile and panel of the rows, and one colour bar."""
-    mapped = rows[rows["point"] == "map"]
-    ends, names = planes.scale(planes.value(mapped["stable_distance"]))
-    norm = BoundaryNorm(ends, len(ends) - 1)
-    colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(*planes.shades, len(ends) - 1)))
-    columns = ["x1", "x2", "profile", "panel", "prediction", "stable_distance"]
-    data, across, down = (
-        mapped[columns].astype({"stable_distance": int}),
-        rows["panel"].nunique(),
-        rows["profile"].nunique(),
-    )
-    with drawing(record, planes.name, data, (1.5 + 2.3 * across, 0.7 + 2.3 * down)) as figure:
-        axes = figure.subplots(down, across, squeeze=False, sharex="col", sharey="col")
-        for place, ((profile, panel), part) in zip(
-            axes.ravel(), rows.groupby(["profile", "panel"], sort=False), strict=True
-        ):
-            _panel(place, planes, part, colours, norm)
-            place.set_title(f"{profile}: {panel}", fontsize=8)
-        bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
-        bar.set_ticks(list(names), labels=list(names.values()))
-        bar.ax.minorticks_off()
-        bar.ax.tick_params(length=0)
-        bar.set_label(planes.label)
-        headline(figure, planes.finding, planes.title)
-
-
-def _panel(axes: Axes, planes: Planes, part: pd.DataFrame, colours: ListedColormap, norm: BoundaryNorm) -> None:
-    """Colours, the decision line, and some training points by class."""
-    mapped, training = part[part["point"] == "map"], part[part["point"] == "training"]
-    x, y = mapped["x1"].unique(), mapped["x2"].unique()
-    image = planes.value(mapped["stable_distance"]).to_numpy().reshape(len(y), len(x))
-    axes.pcolormesh(x, y, image, cmap=colours, norm=norm, shading="nearest", rasterized=True)
-    label = mapped["prediction"].to_numpy().reshape(len(y), len(x))
-    for c in range(1, int(label.max()) + 1):
-        axes.contour(x, y, (label == c).astype(float), levels=[0.5], colors="black", linewidths=1.2)
-    for (_, here), (marker, face, edge) in zip(training.groupby("prediction"), MARKERS, strict=False):
-        axes.scatter(here["x1"], here["x2"], s=9, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.35)
-    axes.set(aspect="equal", xlim=x[[0, -1]], ylim=y[[0, -1]])
-    axes.tick_params(labelsize=8)
+    return Kind(keys, ("profile", "panel", "point", "x1", "x2"), rows, shown)

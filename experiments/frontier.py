@@ -32,12 +32,12 @@ from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
 from agt.settings import STRICT, build
 from agt_cli.configuration import composed
-from agt_cli.report.figures import Curves
 from agt_cli.report.report_md import ball
 
 from .amex import make
 from .certified import HALF, Count
-from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Purpose, kind, through
+from .figures import lines
+from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Purpose, Shown, grid, kind, through
 from .runs import Finished, dealt, left_out
 
 TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
@@ -74,13 +74,8 @@ def smallest_batch(
         only: profiles it is measured in; none named: all.
     """
     profiles = {name: profile for name, profile in profiles.items() if not only or name in only}
-    keys = [
-        {"profile": name, "claim": claim, "depth": depth, "seed": seed}
-        for name in profiles
-        for claim in claims
-        for depth in depths
-        for seed in range((seeds or {}).get(name, 1))
-    ]
+    drawn = {name: range((seeds or {}).get(name, 1)) for name in profiles}
+    keys = [key for name in profiles for key in grid(profile=[name], claim=claims, depth=depths, seed=drawn[name])]
 
     def measure(entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
         name, seed = key["profile"], key["seed"]
@@ -92,10 +87,8 @@ def smallest_batch(
 
         def probe(count: int) -> Key:
             batch = size / count
-            cut = (
-                f"training.batch.count={count}",
-                f"training.batch.n_max={largest_batch(batch, settings.relation.unit_rows)}",
-            )
+            cap = largest_batch(batch, settings.relation.unit_rows)
+            cut = (f"training.batch.count={count}", f"training.batch.n_max={cap}")
             words = f"{key['claim']}, depth {key['depth']}, seed {seed}: {count} batches of about {batch:,.0f}"
             done = entry.run(name, (*own, *cut), words)
             larger, constant = (float(done.frame[c].value_counts(normalize=True).max()) for c in ("label", "prediction"))
@@ -108,73 +101,70 @@ def smallest_batch(
         return ({**about, **row} for row in probes)
 
     def rows(entry: Entry) -> pd.DataFrame:
-        if not profiles:
+        if not keys:
             return pd.DataFrame()
         stand_ins = {name: stand_in(entry, name, run, generated, data) for name in profiles}
         found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(entry)
         return found.assign(size=found["size"].max())
 
-    def found(rows: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame([_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)])
+    def shown(rows: pd.DataFrame) -> Shown:
+        found = pd.DataFrame([_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)])
+        answers = over_seeds(found, rows["size"].iloc[0])
+        figures = batch_figures(rows, answers, fraction, k, max((seeds or {}).values(), default=1) > 1)
+        notes = (_agreement(rows, per_doubling), _cost())
+        return Shown(found.drop(columns="batch"), figures, notes, measured=answers)
 
-    def answers(rows: pd.DataFrame) -> pd.DataFrame:
-        return over_seeds(found(rows), rows["size"].iloc[0])
+    def compared(key: Key) -> Key:
+        return {f"smallest batch, {key['claim']}, depth {key['depth']}": "batch"}
 
-    def level(rows: pd.DataFrame) -> pd.DataFrame:
-        smallest = answers(rows)
-        series = smallest["claim"] + " (" + smallest["profile"] + ")"
-        return smallest.assign(series=series, depth=smallest["depth"].astype(str))  # words: no ticks between whole depths
+    return Kind(keys, ("profile", "claim", "depth", "seed", "steps"), rows, shown, compared)
 
-    def every(rows: pd.DataFrame) -> pd.DataFrame:
-        series = rows["claim"] + " (" + rows["profile"] + ")"
-        several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
-        columns = [*SEARCH, "batch", "certified"]
-        return rows[columns].assign(series=series + several, panel="depth " + rows["depth"].astype(str))
 
-    def smallest(rows: pd.DataFrame) -> str:
-        reached = level(rows).dropna(subset="batch")
-        if reached.empty:
-            return f"Not even all records in one batch certify {fraction:.0%} at k = {k}"
-        one = reached.iloc[int(reached["batch"].argmin())]
-        return f"Batches of {one['batch']:,.0f} records are enough: {one['series']}, depth {one['depth']}"
+def batch_figures(
+    rows: pd.DataFrame, answers: pd.DataFrame, fraction: float, k: int, ranges: bool
+) -> tuple[Figure, Figure]:
+    """The smallest batch against the number of hidden layers, and every run of the searches.
 
-    def notes(rows: pd.DataFrame) -> tuple[str, ...]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
-        searches = rows.groupby(SEARCH)[MONOTONE].first()
-        broken = int((~searches).sum())
-        return (
-            f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, which assumes that "
-            "larger batches certify more; two sizes on either side of each answer were run to check it: "
-            + ("every run agrees." if not broken else f"in {broken} of {len(searches)} searches one does not."),
-            "Seconds are of training with bounds, of when the run was made. Peak memory of this process, statements that "
-            f"are read from the disk included: {peak:.2f} GiB.",
-        )
-
-    ranges = " Median and range of initialisations; a range that reaches the line: some need more than all records."
-    wanted, share = f"{fraction:.0%} certified at k = {k}", f"certified at k = {k}"
-    first = Curves("", "depth", "batch", "hidden layers", f"smallest batch, {wanted}", "", log=False, ylog=True,
-                   level_name="all records in one batch")  # fmt: skip
-    second = Curves("_runs", "batch", "certified", "batch", share, "", level=fraction, level_name=f"{fraction:.0%}",
-                    panels="panel")  # fmt: skip
-    figures = (
-        Figure(
-            f"The smallest batch at which {fraction:.0%} of the test records are certified at k = {k}."
-            + (ranges if max((seeds or {}).values(), default=1) > 1 else ""),
-            level,
-            first,
-            level="size",
-        ),
-        Figure("The certified fraction in every run that the searches made.", every, second),
+    Args:
+        rows: every run; ``answers``: of ``over_seeds``.
+        ranges: whether there are several initialisations.
+    """
+    smallest = answers.assign(series=answers["claim"] + " (" + answers["profile"] + ")")
+    smallest["depth"] = smallest["depth"].astype(str)  # words: no ticks between whole depths
+    several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
+    every = rows[[*SEARCH, "batch", "certified"]].assign(series=rows["claim"] + " (" + rows["profile"] + ")" + several)
+    share = f"certified at k = {k}"
+    caption = f"The smallest batch at which {fraction:.0%} of the test records are certified at k = {k}."
+    caption += (
+        " Median and range of initialisations; a range that reaches the line: some need more than all records." * ranges
     )
-    return Kind(
-        keys,
-        rows,
-        ("profile", "claim", "depth", "seed", "steps"),
-        figures,
-        lambda rows: found(rows).drop(columns="batch"),
-        measured=answers,
-        compared=lambda key: {f"smallest batch, {key['claim']}, depth {key['depth']}": "batch"},
-        notes=notes,
+    return (
+        Figure(caption, smallest, lines(
+            "depth", "batch", "hidden layers", f"smallest batch, {fraction:.0%} {share}", log=False, ylog=True,
+            level=float(rows["size"].iloc[-1]), level_name="all records in one batch",
+        )),
+        Figure("The certified fraction in every run that the searches made.",
+               every.assign(panel="depth " + rows["depth"].astype(str)),
+               lines("batch", "certified", "batch", share, level=fraction, level_name=f"{fraction:.0%}", panels="panel"),
+               "_runs"),
+    )  # fmt: skip
+
+
+def _agreement(rows: pd.DataFrame, per_doubling: int) -> str:
+    searches = rows.groupby(SEARCH)[MONOTONE].first()
+    broken = int((~searches).sum())
+    return (
+        f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, which assumes that "
+        "larger batches certify more; two sizes on either side of each answer were run to check it: "
+        + ("every run agrees." if not broken else f"in {broken} of {len(searches)} searches one does not.")
+    )
+
+
+def _cost() -> str:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+    return (
+        "Seconds are of training with bounds, of when the run was made. Peak memory of this process, statements that "
+        f"are read from the disk included: {peak:.2f} GiB."
     )
 
 
@@ -418,6 +408,20 @@ class Curve:
         words = f"{self.method.label}, {' '.join(setting)}, initialisation {seed}"
         return self.entry.run(self.name, (*self._own(setting, seed), *more), words, last=self._grid)
 
+    def reached(self, settings: list[Overrides], seed: int) -> Key:
+        """What each round's setting reaches on the records that report: the mean over rounds, and what k counts there."""
+        runs = [self.run(setting, seed) for setting in settings]
+        each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, self.rounds, strict=True)]
+        mean, replaced = Reached.mean(each), runs[0].relation in ("paper_privacy", "substitute")
+        return {
+            "accuracy": mean.accuracy,
+            HALF: mean.half,
+            "known": "exactly" if mean.exact else "at least",
+            REPLACED: mean.half if replaced else mean.half // 2,
+            "k counts": runs[0].counts,
+            "settings": " | ".join(dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)) or "-",
+        }
+
     def _own(self, setting: Overrides, seed: int) -> Overrides:
         drawn = (f"{key}={seed}" for key in self.method.seeds if seed)
         return (*self.method.run, *setting, *drawn, *self.choice.told)
@@ -482,70 +486,56 @@ def frontier(
         return through(keys, lambda entry, key: measured(entry, curves[key["profile"], key["series"]], key))(entry)
 
     def measured(entry: Entry, curve: Curve, key: Key) -> Iterator[Key]:
-        settings = curve.chosen(key["k asked"])
-        if not settings:
-            return
-        runs = [curve.run(setting, key["initialisation"]) for setting in settings]
-        each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, curve.rounds, strict=True)]
-        mean, replaced = Reached.mean(each), runs[0].relation in ("paper_privacy", "substitute")
-        yield {
-            "accuracy": mean.accuracy,
-            HALF: mean.half,
-            "known": "exactly" if mean.exact else "at least",
-            REPLACED: mean.half if replaced else mean.half // 2,
-            "k counts": runs[0].counts,
-            "settings": " | ".join(dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)) or "-",
-            "data": curve.data if generated else entry.experiment.data,
-        }
+        if settings := curve.chosen(key["k asked"]):
+            data = {"data": curve.data if generated else entry.experiment.data}
+            yield {**curve.reached(settings, key["initialisation"]), **data}
 
-    def by_setting(rows: pd.DataFrame) -> pd.DataFrame:
-        columns = {
-            "accuracy": ("accuracy", "median"),
-            "low": ("accuracy", "min"),
-            "high": ("accuracy", "max"),
-            HALF: (HALF, "median"),
-            "least k": (HALF, "min"),
-            "greatest k": (HALF, "max"),
-            "known": ("known", "min"),
-            "initialisations": ("initialisation", "count"),
-            **{name: (name, "first") for name in ("settings", "k counts", "data")},
-        }
-        return rows.groupby(["profile", "series", "k asked"], sort=False).agg(**columns).reset_index()
-
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
+    def shown(rows: pd.DataFrame) -> Shown:
         found = by_setting(rows)
         spread = [f"{low:.3f} to {high:.3f}" for low, high in zip(found["low"], found["high"], strict=True)]
         reach = [f"{low:,.10g} to {high:,.10g}" for low, high in zip(found["least k"], found["greatest k"], strict=True)]
-        columns = ["method", "k asked", "accuracy", "its range", HALF, "range of k", "known", "initialisations", "settings"]
-        columns += ["k counts", "data"]
         words = found.rename(columns={"series": "method"}).assign(**{"its range": spread, "range of k": reach})
-        return words[columns].assign(**{"chosen on": CHOSEN[chosen_on]})
-
-    def points(rows: pd.DataFrame) -> pd.DataFrame:
-        drawn = by_setting(rows).drop_duplicates(["series", "settings"]).rename(columns={HALF: "k"})
-        return drawn.loc[drawn["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]]
-
-    def notes(rows: pd.DataFrame) -> tuple[str, ...]:
+        points = found.drop_duplicates(["series", "settings"]).rename(columns={HALF: "k"})
+        points = points.loc[points["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]]
+        caption = "Test accuracy against the k at which half of the test records are certified: median of the "
+        caption += "initialisations, and the range of their accuracies."
+        draw = lines("k", "accuracy", "k at which half of the test records are certified", "accuracy")
         fewer = [label for label, m in named.items() if m.seeds and m.drawn(initialisations) < initialisations]
-        void = ", so no row carries a private claim" if chosen_on == "folds" else ""
-        return (
-            f"Settings were chosen with the first initialisation, on {CHOSEN[chosen_on].split(':')[0]}{void}. A point is "
-            "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "
-            "where it reports it may reach more or less. No row: no setting does.",
-            "k is of records added or removed in all: the published rules' ball of k (k removed and k added at the same "
-            "time) is their smallest that holds all such changes. A claim about k replaced records is theirs at k, and "
-            f"add_remove's at 2k: the column '{REPLACED}' of the table of initialisations.",
-            *([f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."] if fewer else []),
-        )
+        cost = [f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."] if fewer else []
+        chosen = CHOSEN[chosen_on].split(":")[0] + (", so no row carries a private claim" if chosen_on == "folds" else "")
+        notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
+        table = words[TABLE].assign(**{"chosen on": CHOSEN[chosen_on]})
+        return Shown(table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows})
 
-    figure = Figure(
-        "Test accuracy against the k at which half of the test records are certified: median of the initialisations, and "
-        "the range of their accuracies.",
-        points,
-        Curves("", "k", "accuracy", "k at which half of the test records are certified", "accuracy", ""),
-    )
-    index = ("profile", "series", "k asked", "initialisation")
-    return Kind(keys, rows, index, (figure,), table, {"_initialisations": lambda rows: rows}, notes=notes)
+    return Kind(keys, ("profile", "series", "k asked", "initialisation"), rows, shown)
+
+
+TABLE = ["method", "k asked", "accuracy", "its range", HALF, "range of k", "known", "initialisations", "settings"]
+TABLE += ["k counts", "data"]
+FRONTIER_NOTES = (
+    "Settings were chosen with the first initialisation, on {}. A point is "
+    "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "
+    "where it reports it may reach more or less. No row: no setting does.",
+    "k is of records added or removed in all: the published rules' ball of k (k removed and k added at the same "
+    "time) is their smallest that holds all such changes. A claim about k replaced records is theirs at k, and "
+    f"add_remove's at 2k: the column '{REPLACED}' of the table of initialisations.",
+)
+
+
+def by_setting(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each point: median and range of the initialisations."""
+    columns = {
+        "accuracy": ("accuracy", "median"),
+        "low": ("accuracy", "min"),
+        "high": ("accuracy", "max"),
+        HALF: (HALF, "median"),
+        "least k": (HALF, "min"),
+        "greatest k": (HALF, "max"),
+        "known": ("known", "min"),
+        "initialisations": ("initialisation", "count"),
+        **{name: (name, "first") for name in ("settings", "k counts", "data")},
+    }
+    return rows.groupby(["profile", "series", "k asked"], sort=False).agg(**columns).reset_index()
 
 
 def best(seen: Sequence[Reached], k: int) -> int | None:

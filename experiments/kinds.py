@@ -1,8 +1,4 @@
-"""Marks with a range, one line for each category: how a table of a few categories is drawn.
-
-Small images in rows, each with a number below it: how records themselves are shown.
-
-What an experiment is: data that experiments/NAME.yaml holds, read into typed values.
+"""What an experiment is: data that experiments/NAME.yaml holds, read into typed values.
 
 A profile says how runs are made: ``paper`` as published, ``ours`` with what this project adds, ``smoke`` small enough for
 minutes on two cores. An artifact is one published figure or table: a kind (what is computed and drawn; kinds.py), settings
@@ -12,21 +8,19 @@ of that kind, and the published values to stand beside.
 What figures and tables are made of: a kind turns an entry's runs into a tidy table, and says how it is shown.
 
 A kind is a function: the profiles come first, its other parameters are the settings in experiments/NAME.yaml. It returns a
-``Kind``: how to get the rows (one for each point, with named columns, for all profiles), and what of them is shown where.
-``render.py`` does the rest, for every kind alike.
+``Kind``: how to get the rows (one for each point, with named columns, for all profiles), and what is shown of them.
+``reproduce.render`` does the rest, for every kind alike.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from inspect import signature
+from itertools import product
 from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
@@ -36,111 +30,12 @@ from agt.mechanisms.composition import BOUNDS, PUBLISHED
 from agt.models.box import start_from
 from agt.models.model import Model
 from agt.settings import STRICT, RelationName, validate
-from agt_cli.report.figures import LINES, curves, drawing, ends, headline, keys
-from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.usage import experiments_dir
 
 from .baselines import Bench
+from .figures import Draw
 from .runs import Finished, Runs, Standing
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What one figure shows.
-
-    Attributes:
-        x: the column of the marks' places; ``low`` and ``high`` hold their ranges.
-        y: of the categories, from the top down.
-        series: of the marks' looks.
-        panels: one panel each, titled as ``panel`` says.
-        xlabel: words.
-        name, title, finding, log: as of ``Curves``.
-    """
-
-    x: str
-    y: str
-    series: str
-    panels: str
-    xlabel: str
-    panel: str
-    name: str = ""
-    title: str = ""
-    finding: str = ""
-    log: bool = False
-
-
-def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
-    """Draw ``data``'s marks, side by side in panels."""
-    categories, parts = list(data[what.y].unique()), list(data.groupby(what.panels, sort=False))
-    with drawing(record, what.name, data, (2.2 + 2.3 * len(parts), 1.6 + 0.42 * len(categories))) as figure:
-        places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
-        for axes, (panel, part) in zip(places, parts, strict=True):
-            _draw_marks(axes, what, part, categories)
-            axes.set(title=what.panel.format(panel), xlabel=what.xlabel, xscale="log" if what.log else "linear")
-        places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
-        if what.log:
-            places[0].xaxis.set_major_locator(LogLocator())
-            places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-            places[0].xaxis.set_minor_formatter(NullFormatter())
-        else:
-            places[0].xaxis.set_major_locator(MaxNLocator(3))
-        ends(places, "x")
-        keys(figure, places)
-        headline(figure, what.finding, what.title)
-
-
-def _draw_marks(axes: Axes, what: Marks, data: pd.DataFrame, categories: list[str]) -> None:
-    series = list(data.groupby(what.series, sort=False))
-    for position, (name, part) in enumerate(series):
-        place = np.array([categories.index(one) for one in part[what.y]]) + 0.18 * (position - (len(series) - 1) / 2)
-        span = np.stack([part[what.x] - part["low"], part["high"] - part[what.x]])
-        style = LINES[position]
-        axes.errorbar(
-            part[what.x], place, xerr=span, linestyle="none", capsize=2, linewidth=1, markersize=4, label=str(name),
-            color=style["color"], marker=style["marker"],
-        )  # fmt: skip
-    axes.set_yticks(range(len(categories)), categories)
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """What one figure shows; columns p0, p1, ... hold the pixels of square images.
-
-    Attributes:
-        rows: of the rows of images, titled by its values; ``order``: of the images in one.
-        value: a number for each image; ``words``: what it is.
-        name, title, finding: as of ``Curves``.
-    """
-
-    rows: str
-    order: str
-    value: str
-    words: str
-    name: str = ""
-    title: str = ""
-    finding: str = ""
-
-
-def pictures(record: RunRecord, what: Pictures, data: pd.DataFrame) -> None:
-    """Draw ``data``'s images, dark on white."""
-    titles = list(data[what.rows].unique())
-    parts = [data[data[what.rows] == title].sort_values(what.order) for title in titles]
-    pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
-    side, across = math.isqrt(len(pixels)), max(map(len, parts))
-    with drawing(record, what.name, data, (0.72 * across + 0.8, 1.15 * len(parts) + 0.7)) as figure:
-        places = figure.subplots(len(parts), across, squeeze=False)
-        for axes in places.ravel():
-            axes.set_axis_off()
-        for line, title, part in zip(places, titles, parts, strict=True):
-            for axes, row in zip(line, part.to_dict("records"), strict=False):
-                image = np.array([row[pixel] for pixel in pixels], dtype=float).reshape(side, side)
-                axes.imshow(image, cmap="Greys", interpolation="nearest")
-                axes.set_title(f"{row[what.value]:.2g}", fontsize=8, y=-0.32, loc="center")
-            line[0].text(-0.15, 0.5, str(title), transform=line[0].transAxes, rotation=90, va="center", ha="right")
-        figure.supxlabel(what.words, fontsize=9)
-        headline(figure, what.finding, what.title)
-
 
 ProfileName = Literal["paper", "ours", "smoke"]
 
@@ -393,21 +288,37 @@ class Entry:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a kind.
+    """One figure.
 
     Attributes:
         caption: what it shows.
-        points: of the rows, what is drawn; these columns are its CSV's.
-        drawing: which columns go where; its ``name`` is added to the artifact's, and the renderer gives it its title.
-        level: the column whose value is drawn as a line to compare with.
+        points: what is drawn; its CSV.
         draw: draws the points, and writes the figure's files.
+        name: added to the artifact's.
     """
 
     caption: str
-    points: Callable[[pd.DataFrame], pd.DataFrame]
-    drawing: Any
-    level: str = ""
-    draw: Callable[[RunRecord, Any, pd.DataFrame], None] = curves
+    points: pd.DataFrame
+    draw: Draw
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of an artifact's rows.
+
+    Attributes:
+        table: below the figures.
+        extra: further tables, by what is added to the artifact's name.
+        measured: the rows that numbers are compared from, each with its key; None: the table.
+        notes: sentences for the report.
+    """
+
+    table: pd.DataFrame
+    figures: Sequence[Figure] = ()
+    notes: tuple[str, ...] = ()
+    measured: pd.DataFrame | None = None
+    extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -416,25 +327,17 @@ class Kind:
 
     Attributes:
         keys: the settings that the rows go through, the profile among them: known before anything is trained.
+        index: the columns that tell the rows apart.
         rows: the tidy table.
-        index: the columns that tell its rows apart.
-        figures: how it is drawn.
-        table: of the rows, what the report shows below the figure.
-        extra: further tables, by what is added to the artifact's name.
-        measured: the rows that numbers are compared from, each with its key; None: the table.
+        shown: of the rows, unless there are none.
         compared: of a measured row, from its key alone: published number -> column that stands beside it.
-        notes: sentences for the report.
     """
 
     keys: Sequence[Key]
-    rows: Callable[[Entry], pd.DataFrame]
     index: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    table: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows
-    extra: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = field(default_factory=dict)
-    measured: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    rows: Callable[[Entry], pd.DataFrame]
+    shown: Callable[[pd.DataFrame], Shown] = Shown
     compared: Callable[[Key], Mapping[str, str]] = lambda key: {}
-    notes: Callable[[pd.DataFrame], tuple[str, ...]] = lambda rows: ()
 
 
 KINDS: dict[str, Callable[[Profiles, Mapping[str, Any], str], Kind]] = {}
@@ -457,9 +360,29 @@ def kind(function: Callable[..., Kind]) -> Callable[..., Kind]:
     return function
 
 
+def grid(**columns: Iterable[Any]) -> list[Key]:
+    """A key for each combination, the last column changing fastest."""
+    return [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
+
+
 def through(keys: Iterable[Key], measure: Callable[[Entry, Key], Iterable[Key]]) -> Callable[[Entry], pd.DataFrame]:
     """Rows that go through ``keys``: at each, the points that ``measure`` finds there."""
     return lambda entry: pd.DataFrame([{**key, **row} for key in keys for row in measure(entry, key)])
+
+
+def once(
+    entry: Entry,
+    name: ProfileName,
+    own: Sequence[str],
+    label: str,
+    make: Callable[[Prepared, RunSettings], list[Key]],
+    on: str,
+    modules: tuple[str, ...],
+) -> list[Key]:
+    """Rows that ``make`` makes of a run of one profile, found again; ``on``, ``modules``: as of ``Runs.once``."""
+    overrides = entry.overrides(name, own)
+    made = entry.runs.once(overrides, label, lambda *of: (pd.DataFrame(make(*of)), {}), on, modules=modules)
+    return made[0].to_dict("records")
 
 
 def wide(

@@ -41,7 +41,6 @@ from agt.models.linear import LinearModel
 from agt.models.model import accuracy
 from agt.numeric import SeededRandomness, labels_of
 from agt.settings import STRICT, BatchConfig, Positive, TrainingConfig
-from agt_cli.report.figures import Curves
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import (
@@ -60,8 +59,9 @@ from .baselines import (
     train_sgd,
 )
 from .certified import Count, Delta
-from .kinds import Entry, Figure, Key, Kind, Marks, Overrides, ProfileName, Profiles, kind, marks, through, wide
-from .removal import CODE, Removing, budget, published, removing, settings_of
+from .figures import lines, marks
+from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Shown, grid, kind, once, through, wide
+from .removal import CODE, Removing, budget, column_of, mean_bounds, named, removing, settings_of
 
 EXACT = "release_weights"
 
@@ -110,64 +110,63 @@ def private_trainings(
     ]
 
     def rows(entry: Entry) -> pd.DataFrame:
-        if not keys:
-            return pd.DataFrame()
-        model = entry.model(rigorous[0], run)
-        if not isinstance(model, LinearModel):
-            raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
-        bench, test = _bench(entry, model), model.problem.dataset.test
-        exact = weights_accuracy(model, test.features, test.labels)
-        queries, found = model.features(test.features, "float64"), []
+        return trained_heads(entry, keys, run, methods, delta, seeds) if keys else pd.DataFrame()
 
-        def accuracy(weights: Weights) -> float:
-            return float((bench.labels(weights, queries) == test.labels).mean())
-
-        plain = accuracy(train_sgd(bench, bench.single))
-        for key in keys:
-            if key["series"] == EXACT and exact is not None:
-                measured = {"accuracy": exact(weights_budget(key["eps"], delta).mu)}
-            elif isinstance(method := methods[key["series"]], Perturbation) and bench.classes != 2:
-                continue
-            else:
-                entry.runs.console.note(f"{key['series']}, eps = {key['eps']:g}")
-                each = [accuracy(method.fit(bench, key["eps"], delta, seed)) for seed in range(seeds)]
-                measured = {"accuracy": float(np.mean(each)), "low": min(each), "high": max(each)}
-            found.append({**key, **measured, "plain SGD": plain})
-        return pd.DataFrame(found)
-
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
+    def shown(rows: pd.DataFrame) -> Shown:
+        plain = float(rows["plain SGD"].iloc[0])
         found = wide(rows, ["series", "protects"], "eps", "accuracy", eps, "eps = {:g}")
-        plain = ["plain SGD", "nothing", *[rows["plain SGD"].iloc[0]] * len(eps)]
-        return pd.concat([found, pd.DataFrame([plain], columns=found.columns)], ignore_index=True)
+        last = pd.DataFrame([["plain SGD", "nothing", *[plain] * len(eps)]], columns=found.columns)
+        table = pd.concat([found, last], ignore_index=True)
+        xlabel = "total eps, any number of queries"
+        draw = lines("eps", "accuracy", xlabel, "accuracy", level=plain, level_name="plain SGD")
+        caption = f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}."
+        left_open = "; ".join(f"{name}: {method.caveat}" for name, method in methods.items())
+        notes = tuple(note.format(seeds=seeds, left_open=left_open) for note in TRAININGS_NOTES)
+        figure = Figure(caption, rows.drop(columns=["profile", "plain SGD"]), draw)
+        return Shown(table, [figure], notes, measured=rows)
 
-    def notes(rows: pd.DataFrame) -> tuple[str, ...]:
-        if rows.empty:
-            return ("Left out: these heads have rigorous accounting, which profile=ours takes.",)
-        return (
-            f"One linear head on the same public features for everybody; mean of {seeds} seeds, and their range as a "
-            "band; release_weights is an exact expectation. Drawn from seeds: a simulation, not a release.",
-            f"What the guarantees leave open: {'; '.join(f'{name}: {method.caveat}' for name, method in methods.items())}.",
-            "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test records: that flatters "
-            "them, and no proof of privacy rests on their rows; those of release_weights say in conf/training what they "
-            "were chosen on.",
-        )
+    def compared(key: Key) -> Key:
+        return {f"{key['series']}, eps = {key['eps']:g}": "accuracy"}
 
-    figure = Figure(
-        f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}.",
-        lambda rows: rows.drop(columns=["profile", "plain SGD"]),
-        Curves("", "eps", "accuracy", "total eps, any number of queries", "accuracy", "", level_name="plain SGD"),
-        level="plain SGD",
-    )
-    return Kind(
-        keys,
-        rows,
-        ("series", "eps"),
-        (figure,),
-        table,
-        measured=lambda rows: rows,
-        compared=lambda key: {f"{key['series']}, eps = {key['eps']:g}": "accuracy"},
-        notes=notes,
-    )
+    return Kind(keys, ("series", "eps"), rows, shown, compared)
+
+
+TRAININGS_NOTES = (
+    "One linear head on the same public features for everybody; mean of {seeds} seeds, and their range as a "
+    "band; release_weights is an exact expectation. Drawn from seeds: a simulation, not a release.",
+    "What the guarantees leave open: {left_open}.",
+    "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test records: that flatters "
+    "them, and no proof of privacy rests on their rows; those of release_weights say in conf/training what they "
+    "were chosen on.",
+)
+
+
+def trained_heads(
+    entry: Entry, keys: list[Key], run: Overrides, methods: dict[str, Baseline], delta: float, seeds: int
+) -> pd.DataFrame:
+    """The keys' rows: accuracy of heads that the key's method trained on its budget, beside plain SGD's."""
+    model = entry.model(keys[0]["profile"], run)
+    if not isinstance(model, LinearModel):
+        raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
+    bench, test = _bench(entry, model), model.problem.dataset.test
+    exact = weights_accuracy(model, test.features, test.labels)
+    queries, found = model.features(test.features, "float64"), []
+
+    def right(weights: Weights) -> float:
+        return float((bench.labels(weights, queries) == test.labels).mean())
+
+    plain = right(train_sgd(bench, bench.single))
+    for key in keys:
+        if key["series"] == EXACT and exact is not None:
+            measured = {"accuracy": exact(weights_budget(key["eps"], delta).mu)}
+        elif isinstance(method := methods[key["series"]], Perturbation) and bench.classes != 2:
+            continue
+        else:
+            entry.runs.console.note(f"{key['series']}, eps = {key['eps']:g}")
+            each = [right(method.fit(bench, key["eps"], delta, seed)) for seed in range(seeds)]
+            measured = {"accuracy": float(np.mean(each)), "low": min(each), "high": max(each)}
+        found.append({**key, **measured, "plain SGD": plain})
+    return pd.DataFrame(found)
 
 
 def _bench(entry: Entry, model: LinearModel) -> Bench:
@@ -253,41 +252,14 @@ def students(
         if name in teacher.mechanisms
     ]
 
-    def private_labels(entry: Entry, name: ProfileName, mechanism: str, own: Overrides) -> np.ndarray:
-        """[draws, n] labels of the test records, by weights that are private."""
-        test = entry.data(name, own)[0].dataset.test
-        if mechanism == "release_weights":
-            model = entry.model(name, own)
-            if not isinstance(model, LinearModel):
-                raise ConfigError(f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear")
-            phi, theta = model.phi(test.features), model.trained.weight.numpy()
-            sigma = noise_scale(model.moves, weights_budget(eps, delta))
-            noise = (np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(draws))
-            return np.stack([labels_of(phi @ (theta + sigma * z).T) for z in noise])
-        if dpsgd is None:
-            raise ConfigError(f"{entry.artifact.id}: a teacher uses dpsgd, and the settings do not give its settings")
-        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in range(trained)]
-        fitted = [dpsgd.fit(bench, eps, delta, seed) for seed, bench in enumerate(benches)]
-        single = test.features.astype(np.float32)
-        return np.stack([bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)])
-
-    def sold(evidence: Evidence, name: str, number: int, bounds: tuple[str, ...]) -> tuple[float, Answers]:
-        """The expected accuracy of labels sold one by one, each with noise of its own, and the labels."""
-        labels, seen = evidence.prediction, evidence.distance
-        if MECHANISMS[name].needs == "votes":
-            if evidence.gap is None or evidence.votes is None:
-                raise ConfigError(f"mechanism={name} needs an ensemble's votes: give the teacher more members")
-            labels, seen = evidence.votes, evidence.gap
-        mechanism = afford(MECHANISMS[name], Budget(eps, delta, number), evidence.classes, bounds)
-        return evidence.expected(mechanism), lambda asked, draw: mechanism.release(
-            labels[asked], seen[asked], SeededRandomness(draw)
-        )
-
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         teacher, name, profile = by_label[key["teacher"]], key["profile"], profiles[key["profile"]]
         own, mechanism = (*run, *teacher.run), teacher.mechanisms[name]
         if mechanism in TRAINED:
-            found = private_labels(entry, name, mechanism, own)
+            if mechanism == "dpsgd" and dpsgd is None:
+                raise ConfigError(f"{entry.artifact.id}: a teacher uses dpsgd, and the settings do not give its settings")
+            how = dpsgd if mechanism == "dpsgd" else None
+            found = private_labels(entry, name, own, how, Budget(eps, delta, draws), trained)
             accuracy = float((found == entry.data(name, own)[0].dataset.test.labels).mean())
             offers = [(accuracy, lambda asked, draw: found[draw % len(found), asked])] * len(queries)
         else:
@@ -295,46 +267,69 @@ def students(
             ensemble = (*own, f"ensemble.members={teacher.members}")
             evidence = entry.run(name, ensemble, f"{teacher.members} members").evidence(profile.vote)
             accuracy = evidence.accuracy
-            offers = [sold(evidence, mechanism, number, profile.bounds) for number in queries]
+            offers = [sold(evidence, mechanism, Budget(eps, delta, number), profile.bounds) for number in queries]
+        about = {"mechanism": mechanism, "members": teacher.members}
         for number, (right, answers) in zip(queries, offers, strict=True):
             entry.runs.console.note(f"students: {teacher.label}, {name}, {number} labels")
-            accuracies = taught(entry, name, own, student, number, draws, answers)
-            yield {
-                "mechanism": mechanism,
-                "members": teacher.members,
-                "labels": number,
-                "teacher, noise-free": accuracy,
-                "labels right, expected": right,
-                "student": float(accuracies.mean()),
-                "low": float(accuracies.min()),
-                "high": float(accuracies.max()),
-            }
+            each = taught(entry, name, own, student, number, draws, answers)
+            known = {"labels": number, "teacher, noise-free": accuracy, "labels right, expected": right}
+            judged = {"student": float(each.mean()), "low": float(each.min()), "high": float(each.max())}
+            yield {**about, **known, **judged}
 
-    notes = (
-        f"Each teacher spends eps = {eps:g}, delta = {delta:g} in all on the labels it sells; the records asked about are "
-        "test records, taken to be public and unlabelled, and students are judged on the others.",
-        f"Students: mean and range (low, high) of {draws} draws of the records asked about, the mechanism's noise and the "
-        "student's initialisation, by seeded generators: a simulation, not a release.",
-    )
+    def shown(rows: pd.DataFrame) -> Shown:
+        columns: Key = {"x": "student", "y": "teacher", "series": "profile", "panels": "labels"}
+        draw = partial(marks, **columns, xlabel="student's test accuracy", panel="{} labels")
+        figure = Figure(f"Test accuracy of students: mean and range of {draws} draws.", rows, draw)
+        notes = tuple(note.format(eps=eps, delta=delta, draws=draws) for note in STUDENTS_NOTES)
+        return Shown(rows, [figure], notes, measured=rows[rows["labels"] == queries[0]])
 
-    caption = f"Test accuracy of students: mean and range of {draws} draws."
+    def compared(key: Key) -> Key:
+        return {key["teacher"]: "student"}
 
-    drawn = Marks("student", "teacher", "profile", "labels", "student's test accuracy", "{} labels")
-    return Kind(
-        keys,
-        through(keys, measure),
-        ("teacher", "profile", "labels"),
-        (
-            Figure(
-                caption,
-                lambda rows: rows,
-                drawn,
-                draw=marks,
-            ),
-        ),
-        measured=lambda rows: rows[rows["labels"] == queries[0]],
-        compared=lambda key: {key["teacher"]: "student"},
-        notes=lambda rows: notes,
+    return Kind(keys, ("teacher", "profile", "labels"), through(keys, measure), shown, compared)
+
+
+STUDENTS_NOTES = (
+    "Each teacher spends eps = {eps:g}, delta = {delta:g} in all on the labels it sells; the records asked about are "
+    "test records, taken to be public and unlabelled, and students are judged on the others.",
+    "Students: mean and range (low, high) of {draws} draws of the records asked about, the mechanism's noise and the "
+    "student's initialisation, by seeded generators: a simulation, not a release.",
+)
+
+
+def private_labels(
+    entry: Entry, name: ProfileName, own: Overrides, dpsgd: DpSgd | None, budget: Budget, trained: int
+) -> np.ndarray:
+    """[draws, n] labels of the test records, by weights that are private: of so many DP-SGD trainings, or released.
+
+    Args:
+        budget: its queries are the draws of released weights.
+    """
+    test = entry.data(name, own)[0].dataset.test
+    if dpsgd is not None:
+        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in range(trained)]
+        fitted = [dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)]
+        single = test.features.astype(np.float32)
+        return np.stack([bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)])
+    model = entry.model(name, own)
+    if not isinstance(model, LinearModel):
+        raise ConfigError(f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear")
+    phi, theta = model.phi(test.features), model.trained.weight.numpy()
+    sigma = noise_scale(model.moves, weights_budget(budget.eps, budget.delta))
+    noise = (np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries))
+    return np.stack([labels_of(phi @ (theta + sigma * z).T) for z in noise])
+
+
+def sold(evidence: Evidence, name: str, budget: Budget, bounds: tuple[str, ...]) -> tuple[float, Answers]:
+    """The expected accuracy of labels sold one by one, each with noise of its own, and the labels."""
+    labels, seen = evidence.prediction, evidence.distance
+    if MECHANISMS[name].needs == "votes":
+        if evidence.gap is None or evidence.votes is None:
+            raise ConfigError(f"mechanism={name} needs an ensemble's votes: give the teacher more members")
+        labels, seen = evidence.votes, evidence.gap
+    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds)
+    return evidence.expected(mechanism), lambda asked, draw: mechanism.release(
+        labels[asked], seen[asked], SeededRandomness(draw)
     )
 
 
@@ -356,8 +351,7 @@ def taught(
         bench = replace(entry.bench(name, own, seed=draw, dtype="float32"), size=number, training=training)
         labels = answers(asked, draw).astype(np.int64)
         weights = train_sgd(bench, Records(test.features[asked], labels, names, names, np.ones(number, dtype=bool)))
-        said = bench.labels(weights, test.features[left].astype(np.float32))
-        accuracies.append(float((said == test.labels[left]).mean()))
+        accuracies.append(bench.accuracy(weights, test.take(left)))
     return np.array(accuracies)
 
 
@@ -409,100 +403,78 @@ def private_features(
         strength: the head's lambda.
         data: which data it is, where it is not the experiment's.
     """
-    keys = [
-        {"profile": name, "way": way, "eps": value, **({"data": data} if data else {})}
-        for name in profiles
-        for way in (BELOW, ALONE)
-        for value in eps
-    ]
+    keys = grid(profile=profiles, way=(BELOW, ALONE), eps=eps, **named(data))
 
-    def plain(entry: Entry) -> float:
-        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
-            bench = _bench_of_network(prepared.dataset, network)
-            return pd.DataFrame([{"accuracy": _right(bench, train_sgd(bench, bench.single), prepared)}]), {}
-
-        overrides = entry.overrides(next(iter(profiles)), run)
-        found, _ = entry.runs.once(
-            overrides, "the network without privacy", make, f"plain {network}", modules=(*CODE, __name__)
-        )
-        return float(found["accuracy"].iloc[0])
+    def plain(prepared: Prepared, settings: RunSettings) -> list[Key]:
+        bench = _bench_of_network(prepared.dataset, network)
+        return [{"accuracy": bench.accuracy(train_sgd(bench, bench.single), prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, total = key["profile"], key["eps"]
-        known = profiles[name].accounting == "paper"
-        share = (1.0, 1.0) if key["way"] == ALONE else (1 - 1 / SHARE, 0.1)  # of eps and of delta, for the network
-        one = of_one(share[0] * total, share[1] * delta, removals, known)
+        name, total, way = key["profile"], key["eps"], key["way"]
+        profile = profiles[name]
+        share = (1.0, 1.0) if way == ALONE else (1 - 1 / SHARE, 0.1)  # of eps and of delta, for the network
+        one = of_one(share[0] * total, share[1] * delta, removals, profile.accounting == "paper")
 
-        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+        def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             started = time.perf_counter()
             bench = _bench_of_network(prepared.dataset, network)
             weights = dpsgd.fit(bench, *one, seed=0)
-            found: dict[str, Any] = {
-                "network eps": one[0],
-                "network delta": one[1],
-                "training": time.perf_counter() - started,
-            }
-            if key["way"] == ALONE:
-                return pd.DataFrame([{**found, "accuracy": _right(bench, weights, prepared)}]), {}
+            spent = {"network eps": one[0], "network delta": one[1], "training": time.perf_counter() - started}
+            if way == ALONE:
+                return [{**spent, "accuracy": bench.accuracy(weights, prepared.dataset.test)}]
             seen = replace(prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights)))
-            trained, sigma = _head(entry, name, seen, (1 - share[0]) * total, (1 - share[1]) * delta)
-            head, started = trained.head, time.perf_counter()
-            head.remove(trained.x[:1], trained.targets[:1])
-            found |= {"removal": time.perf_counter() - started, "sigma": sigma}
-            return pd.DataFrame([{**found, "accuracy": accuracy(trained.model, seen.dataset.test)}]), {}
+            unit = budget(profile, 1.0, (1 - share[0]) * total, (1 - share[1]) * delta)
+            trained, sigma = head(entry, name, seen, unit)
+            one_head, started = trained.head, time.perf_counter()
+            one_head.remove(trained.x[:1], trained.targets[:1])
+            found = {"removal": time.perf_counter() - started, "sigma": sigma}
+            return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]
 
-        entry.runs.console.note(f"{key['way']}, eps = {total:g} ({name})")
-        on = f"{key['way']} {total} {delta} {one} {profiles[name].accounting} {removals} {strength} {dpsgd} {network}"
-        code = (*CODE, __name__, DpSgd.__module__)
-        frame, _ = entry.runs.once(entry.overrides(name, run), key["way"], make, on, modules=code)
-        yield {"series": f"{key['way']} ({name})", **frame.to_dict("records")[0], "not private": plain(entry)}
+        entry.runs.console.note(f"{way}, eps = {total:g} ({name})")
+        on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {dpsgd} {network}"
+        found = once(entry, name, run, way, make, on, (*CODE, __name__, DpSgd.__module__))[0]
+        first, label = next(iter(profiles)), "the network without privacy"
+        public = once(entry, first, run, label, plain, f"plain {network}", (*CODE, __name__))[0]
+        yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
-    def _head(entry: Entry, name: ProfileName, seen: Prepared, left: float, share: float) -> tuple[Removing, float]:
-        """A head whose noise hides so many removals, and that noise."""
-        sigma, profile = 1.0, profiles[name]
+    def head(entry: Entry, name: ProfileName, seen: Prepared, unit: float) -> tuple[Removing, float]:
+        """A head whose noise hides so many removals, and that noise; ``unit``: how much residual noise of size 1 hides."""
+        sigma = 1.0
         for _ in range(3):
             settings = entry.data(name, (*run, *settings_of(strength, sigma, 0)))[1]
             trained = removing(seen, settings, entry.artifact.id)
-            head = trained.head
-            steps = [head.copy().remove(trained.x[[row]], trained.targets[[row]]) for row in trained.drawn(4 * removals)]
-            paper = profile.accounting == "paper"
-            each = [published(step, trained.objective) if paper else step.after - step.before for step in steps]
-            needed = removals * float(np.mean(each)) / budget(profile, 1.0, left, share)
+            needed = removals * mean_bounds(trained, 4 * removals)[column_of(profiles[name])] / unit
             if 0.8 * sigma <= needed <= sigma:
                 break
             sigma = float(f"{1.05 * needed:.3g}")
         return trained, sigma
 
+    def shown(rows: pd.DataFrame) -> Shown:
+        level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
+        draw = lines("eps", "accuracy", f"eps of {removals} removals", "test accuracy", **level)
+        caption = f"Test accuracy against the eps of {removals} removals (delta = {delta:g})."
+        figure = Figure(caption, rows[["eps", "series", "accuracy"]], draw)
+        return Shown(rows, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
+
     def compared(key: Key) -> Key:
         return {f"{key['way']}, eps = {key['eps']:g}": "accuracy"}
 
-    notes = (
-        f"eps and delta are those of {removals} removals. The network alone: (eps / {removals}, delta) for one record, as "
-        "published; ours takes the delta that group privacy asks for, whose noise is larger.",
-        "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, which its noise is "
-        "made for; each class against the others, all together. That the parts add is 003's Theorem 5.",
-        "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both alike. Draws come "
-        "from seeds: a simulation.",
-    )
-    figure = Figure(
-        f"Test accuracy against the eps of {removals} removals (delta = {delta:g}).",
-        lambda rows: rows[["eps", "series", "accuracy"]],
-        Curves("", "eps", "accuracy", f"eps of {removals} removals", "test accuracy", "", level_name="not private"),
-        level="not private",
-    )
-    return Kind(
-        keys, through(keys, measure), ("profile", "way", "eps"), (figure,), compared=compared, notes=lambda rows: notes
-    )
+    return Kind(keys, ("profile", "way", "eps"), through(keys, measure), shown, compared)
+
+
+FEATURES_NOTES = (
+    "eps and delta are those of {0} removals. The network alone: (eps / {0}, delta) for one record, as "
+    "published; ours takes the delta that group privacy asks for, whose noise is larger.",
+    "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, which its noise is "
+    "made for; each class against the others, all together. That the parts add is 003's Theorem 5.",
+    "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both alike. Draws come "
+    "from seeds: a simulation.",
+)
 
 
 def _bench_of_network(dataset: Dataset, network: Network) -> Bench:
     size = dataset.declared_size or len(dataset.train)
     return network.bench(dataset.train, len(dataset.classes), int(size))
-
-
-def _right(bench: Bench, weights: Weights, prepared: Prepared) -> float:
-    test = prepared.dataset.test
-    return float((bench.labels(weights, test.features.astype(np.float32)) == test.labels).mean())
 
 
 def _seen(dataset: Dataset, extract: Any) -> Dataset:

@@ -42,6 +42,7 @@ from .kinds import (
     Profile,
     ProfileName,
     Published,
+    Shown,
     load_experiment,
     settings_for,
 )
@@ -211,29 +212,26 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
     """
     started, artifact = time.perf_counter(), entry.artifact
     rows = kind.rows(entry)
-    table, compared, captions = rows, rows, {}
     data = " / ".join(rows["data"].unique()) if "data" in rows else entry.experiment.data
-    if not rows.empty:
-        if rows.duplicated(list(kind.index)).any():
-            raise ConfigError(f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}")
-        for figure in kind.figures:
-            name = artifact.id + figure.drawing.name
-            drawing = replace(figure.drawing, name=name, title=data, finding=artifact.title)
-            if figure.level:
-                drawing = replace(drawing, level=float(rows[figure.level].iloc[-1]))
-            figure.draw(record, drawing, figure.points(rows))
-            captions[drawing.name] = figure.caption
-        table = kind.table(rows).assign(**({} if "data" in rows else {"data": data}))
-        compared = _compared(entry, kind, (kind.measured or kind.table)(rows), data)
-        record.table(artifact.id, table)
-        for name, more in kind.extra.items():
-            record.table(artifact.id + name, more(rows))
-        if not compared.empty:
-            record.table(f"{artifact.id}_published", compared)
-    notes = (*artifact.notes, *kind.notes(rows), *without_proof(entry.used.values()))
+    compared, captions = rows, {}
+    if rows.empty:
+        shown = Shown(rows, notes=("Left out of these profiles, as profile=ours has it.",))
+    elif rows.duplicated(list(kind.index)).any():
+        raise ConfigError(f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}")
+    else:
+        shown = kind.shown(rows)
+        for figure in shown.figures:
+            figure.draw(record, figure.points, artifact.id + figure.name, data, artifact.title)
+            captions[artifact.id + figure.name] = figure.caption
+        shown = replace(shown, table=shown.table.assign(**({} if "data" in rows else {"data": data})))
+        compared = _compared(entry, kind, shown.table if shown.measured is None else shown.measured, data)
+        tables = {"": shown.table, **shown.extra, **({} if compared.empty else {"_published": compared})}
+        for name, table in tables.items():
+            record.table(artifact.id + name, table)
+    notes = (*artifact.notes, *shown.notes, *without_proof(entry.used.values()))
     needed = sum(run.seconds for run in entry.used.values() if isinstance(run, Finished))
     seconds = time.perf_counter() - started
-    return Section(artifact.id, artifact.source, artifact.title, table, compared, captions, notes, seconds, needed)
+    return Section(artifact.id, artifact.source, artifact.title, shown.table, compared, captions, notes, seconds, needed)
 
 
 def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Benchmarks of the engine: every row is a ratio of two things measured side by side in this run.
 
-    python scripts/bench_engine.py [--json] [--only NAME ...] [--repeats 5] [--profile]
+    python scripts/bench_engine.py [--json] [--only NAME ...] [--repeats 5]
 
 | name      | work                                                       | against                               |
 |-----------|------------------------------------------------------------|---------------------------------------|
@@ -13,12 +13,11 @@
 | memory    | peak memory, one step, 1,000,000 x 188, MLP 128-128, 8 k   | the data; and 250,000 rows            |
 | rows      | time per row of one step, 188-32-1, 10^4 to 10^6 rows      | the fastest per row                   |
 | widening  | certified fraction of the blobs without widening           | with it                               |
-| gpu       | 20,000 x 768-100-1, grid of 64, per k                      | a plain PyTorch SGD step on that GPU  |
 
 Medians; the two sides alternate, so that a drift of the machine's speed hits both. ``floor_s`` is the larger of two times
 that no implementation of these rules can beat: its operations (see ``operations``) at the rate of this machine's fastest
 float64 matrix product, and the bytes of the features at its rate of copying memory. Data is random: nothing here depends
-on what it says. --profile says where the time goes.
+on what it says. scripts/gpu.py measures a GPU.
 """
 
 import argparse
@@ -309,21 +308,6 @@ def bench_widening(repeats: int) -> list[Row]:
     return [row("widening", bare / widened, "<= 1.01", bare <= 1.01 * widened, certified=widened, certified_unwidened=bare)]
 
 
-def bench_gpu(repeats: int) -> list[Row]:
-    if not torch.cuda.is_available():
-        return [{"name": "gpu", "ratio": "not measured", "reach": "<= 3", "met": "-", "why": "no GPU here"}]
-    data, model = records(20_000, 768), head(768, 100, 1)
-    run = make_run(data, model, range(64), device="cuda")
-    step = one_step(run)
-
-    def ours() -> None:
-        step()
-        torch.cuda.synchronize()
-
-    grid, plain = side_by_side([ours, plain_step(data, model, "cuda")], repeats)
-    return [row("gpu", grid / 64 / plain, "<= 3", grid / 64 <= 3 * plain, per_k_s=grid / 64, plain_s=plain)]
-
-
 BENCHES = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}
 
 
@@ -338,24 +322,11 @@ def machine() -> str:
     )
 
 
-def profile(name: str) -> None:
-    """Where the time of one row's work goes."""
-    import cProfile
-    import pstats
-
-    profiler = cProfile.Profile()
-    profiler.enable()
-    BENCHES[name](2)
-    profiler.disable()
-    pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(12)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES), metavar="NAME")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--profile", action="store_true", help="also say on stderr where each row's time goes")
     options = parser.parse_args()
     rows = []
     for name in options.only:
@@ -364,8 +335,6 @@ def main() -> None:
         for r in fresh if not options.json else ():
             facts = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in list(r.items())[4:])
             print(f"{r['name']:<12} {r['ratio']!s:>12}  reach {r['reach']:<20} {r['met']:<4} {facts}", flush=True)
-        if options.profile:
-            profile(name)
     print(json.dumps({"machine": machine(), "rows": rows}) if options.json else machine())
 
 

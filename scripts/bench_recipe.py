@@ -4,7 +4,8 @@
 
 Accuracies are means over the folds of recipe_sets.py (imdb_minilm: the file's own split), as is the share of predictions
 that no 20 records can change; the median is of the stable distances of all of them, seconds are one training and its
-certificates. The recipe's constants were chosen on these sets (choose_recipe.py), which flatters it a little.
+certificates. The recipe's constants were chosen on these sets (scripts/choose_recipe.py at revision 837fd68), which
+flatters it a little.
 
 | column   | what it is                                                                                            |
 |----------|-------------------------------------------------------------------------------------------------------|

@@ -1,16 +1,14 @@
 """Synthetic statements in the schema of the American Express default prediction data, for trying `agt data prepare amex`.
 
     python scripts/make_amex_like.py FOLDER --rows 1000000 --format parquet
-    python scripts/make_amex_like.py FOLDER --queries 10000000
 
-writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv, or FOLDER/queries.parquet, which a run on the prepared
-folder answers (agt predict inputs=FOLDER/queries.parquet); what is in them: experiments/amex.py.
+writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in them: experiments/amex.py.
 """
 
 import argparse
 from pathlib import Path
 
-from experiments.amex import make, make_queries
+from experiments.amex import make
 
 
 def main() -> None:
@@ -18,14 +16,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--format", choices=("csv", "parquet"), default="csv")
-    parser.add_argument("--queries", type=int, help="write so many queries instead, as parquet")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    if given.queries:
-        made = (make_queries(given.folder / "queries.parquet", given.queries, given.seed + 1),)
-    else:
-        made = make(given.folder, given.rows, given.format, given.seed)
-    for path in made:
+    for path in make(given.folder, given.rows, given.format, given.seed):
         print(f"{path} ({path.stat().st_size / 2**20:.0f} MiB, synthetic)")
 
 

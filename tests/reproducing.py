@@ -28,7 +28,8 @@ def rows_of(entry: Entry, **settings: Any) -> pd.DataFrame:
         assert not rows.duplicated(list(kind.index)).any()
         assert not rows[list(kind.index)].isna().any(axis=None)
         assert all(isinstance(column, str) for column in rows)
-        compared = (kind.measured or kind.table)(rows).to_dict("records")
+        shown = kind.shown(rows)
+        compared = (shown.table if shown.measured is None else shown.measured).to_dict("records")
         names = {what for key in kind.keys for what in kind.compared(key)}
         assert {what for row in compared for what in kind.compared(row)} <= names  # known before anything is trained
     return rows

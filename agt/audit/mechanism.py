@@ -1,4 +1,5 @@
-"""Audits of release mechanisms: what they put out for two neighbours' evidence, told apart (method.md section 8).
+"""Audits of release mechanisms, of labels and of weights: what they put out for two neighbours, told apart (method.md
+section 8).
 
     audited = audit_pair(mechanism, pair, Plan(trials=10_000), farthest=50)
     audited.certain         the loss that the mechanism's own table implies
@@ -18,20 +19,37 @@ Formal guarantees
     GaussianDP, Phi^-1(P(S)) - Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
     Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws (estimates.py); this one
     sees what the mechanism does, whatever it says of itself. Several pairs have their share of it each.
+
+    Of weights, white-box: noise that is added is told apart along the line between two neighbours' own weights, objective
+    perturbation by the likelihood ratio of their datasets.
+
+    A release is theta + N(0, sigma^2 I), rounded to a lattice of at most 2^-24 sigma. Between two neighbours theta, theta'
+    no test is better than the projection on theta - theta', which is N(0, 1) against N(mu, 1) in units of sigma, mu =
+    |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a violation. The claim is about
+    any two neighbours; how close these come to the sensitivity is told beside it. The threshold is the midpoint, fixed by
+    the weights and not by draws, so that it costs no confidence. The rest of the noise is not looked at.
+
+    A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*) (mechanisms/objective.py). Between two
+    datasets no test is better than one on the logarithm of the ratio of their densities, which ``score`` computes of what
+    was released: the noise at the end is so small that it changes little of it. Whatever the score is worth, a bound from
+    draws is about the event that it was given, which was chosen on draws of its own (estimates.py).
+    Of records along one line the density is that of one number, and both sides' losses are integrated on a grid
+    (``line_loss``), without chance: what is more than ``GRID_ERROR``, relative, beyond the claim is a violation.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from scipy.special import expit, ndtri, softmax
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
 from agt.audit.findings import Finding, Outcome, Strength, least
 from agt.audit.neighbours import neighbour_of, with_added, without
 from agt.certificates.stability import logits_of
@@ -39,13 +57,16 @@ from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.composition import ROUND_UP as UPWARDS
-from agt.mechanisms.composition import GaussianDP, Guarantee
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
+from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import UP, Randomness, SystemRandomness, next_up, written
+from agt.numeric import UP, Randomness, SystemRandomness, bisect, midpoint, next_up, written
 from agt.relations import RELATIONS
+from agt.training.erm import TiltedErm, solve
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
@@ -154,16 +175,14 @@ class Exact:
         """To compare pairs by."""
         return float("inf") if self.value is None else self.value
 
-    def finding(
-        self, subject: str, guarantee: Guarantee, attack: str, effort: str, more: str = "", noticeable: str = IN_TABLE
-    ) -> Finding:
+    def finding(self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = IN_TABLE) -> Finding:
         """What is known of a pair without a draw."""
         claimed, value = Claimed.of(guarantee), self.value
         if value is not None:  # on the side of the claim that the exact comparison says: a float of it may be on the other
             value = max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
         loss = f"no {claimed.words} is enough" if value is None else f"{claimed.words} is {least(value, claimed.value)}"
         held = "more than" if self.exceeds else "which is not more than"
-        meaning = f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed{more}"
+        meaning = f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed"
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
             subject, str(guarantee), attack, effort, outcome, meaning, claimed.measure, claimed.value, claimed.shown_delta,
@@ -552,3 +571,216 @@ def _residuals(model: LinearModel, features: np.ndarray, labels: np.ndarray) -> 
     if logits.shape[1] == 1:
         return np.abs(expit(logits[:, 0]) - labels), phi
     return np.linalg.norm(softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1), phi
+
+
+GRID, GRID_ERROR = 40_001, 1e-4  # points, and more than their sums err by
+PULLS = (0, 3, 30)  # records that draw the minimiser to one side, where a newcomer of the other class weighs most
+MAX_DETERMINANTS = 64  # coordinates up to which the score has the determinants, too
+OnDone = Callable[[int], None]
+
+
+def ignore(done: int) -> None:
+    """Nobody is told how many releases were drawn."""
+
+
+# -- noise on weights --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Two neighbours' weights.
+
+    Attributes:
+        first, second: float64, of one shape; they differ.
+        moves: the bound on how far one unit moves them, which the noise is made for.
+        where: which datasets, in words.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    moves: float
+    where: str = "no data: weights as far apart as the sensitivity allows"
+
+    @property
+    def apart(self) -> float:
+        """|theta - theta'|."""
+        return float(np.linalg.norm(self.first - self.second))
+
+    @classmethod
+    def without_data(cls, width: int) -> "Heads":
+        """Weights at the distance that the noise is made for."""
+        return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
+
+
+def audit_weights(mechanism: ReleaseWeights, heads: Heads, plan: TrialPlan, on_done: OnDone = ignore) -> AuditedPair:
+    """The exact mu of this pair, and the one that is shown by releases.
+
+    Args:
+        on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
+    """
+    sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
+    middle, subject = (heads.first + heads.second) / 2, f"release_weights with mu={mechanism.mu:g}"
+
+    def draw(theta: np.ndarray, before: int) -> np.ndarray:
+        scores = np.empty(plan.trials)
+        for trial in range(plan.trials):
+            released = release_weights(theta, heads.moves, mechanism.guarantee, plan.source)
+            scores[trial] = float(((released.weight - middle) * direction).sum()) / sigma
+            on_done(before + trial + 1)
+        return scores
+
+    mistakes = of_tail(0.0, above=True).mistakes(draw(heads.first, 0), draw(heads.second, plan.trials))
+    how = "released weights, projected on the difference of the two models' own; the threshold is their midpoint"
+    effort = f"{plan.trials:,} releases a side of {heads.first.size:,} weights; {heads.where}"
+    drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
+    mu, share = heads.apart / sigma, heads.apart / heads.moves
+    table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
+        f"{subject}: its noise beside the two models",
+        mechanism.guarantee,
+        "the distance of the two models' weights, over the standard deviation of the noise",
+        heads.where,
+        f"a sensitivity of less than {share:.3g} of what it is taken for",
+    )
+    shown = f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is {mechanism.mu:g}"
+    meaning = f"worked out, without chance: {shown}; the two models are {share:.3g} of the sensitivity apart"
+    return AuditedPair(replace(table, meaning=meaning), drawn)
+
+
+def neighbouring_heads(
+    model: LinearModel, anchors: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[LinearModel, Heads]]:
+    """(what was trained on a neighbour of a run, both sides' weights), where they differ.
+
+    Args:
+        anchors: [n, ...] features, between which newcomers are put.
+        count: how many neighbouring datasets are trained.
+    """
+    a, b = segments(model, anchors, count, np.random.default_rng(seed))
+    mine = model.trained.weight.numpy()
+    for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
+        other = cast(LinearModel, other)
+        where = f"the run's own data, and the same {edit}"
+        heads = Heads(mine, other.trained.weight.numpy(), model.moves, where)
+        if heads.apart:
+            yield other, heads
+
+
+def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
+    """Of some neighbours of a run, the one whose weights are farthest from the run's; None: none was found. Arguments as
+    of ``neighbouring_heads``."""
+    pairs = neighbouring_heads(model, anchors, count, seed)
+    return max(pairs, key=lambda pair: pair[1].apart, default=None)
+
+
+# -- objective perturbation --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Two neighbours' problems.
+
+    Attributes:
+        first, second: without tilt.
+        shape: their public constants.
+        where: which datasets, in words.
+    """
+
+    first: TiltedErm
+    second: TiltedErm
+    shape: Shape
+    where: str
+
+    @classmethod
+    def line(cls, shape: Shape, pulls: int, rows: int = 1) -> "Problems":
+        """Records along one line: some of class 0, and the same with newcomers of class 1."""
+        x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
+        x[:, 0] = 1.0
+        few, more = (TiltedErm.of(x[:n], y[:n], shape.strength, shape.clamp) for n in (pulls, pulls + rows))
+        came = "a record" if rows == 1 else f"{rows} rows of one unit"
+        return cls(
+            few, more, shape, f"no data of a run: {pulls} records along one line, and {came} of the other class more"
+        )
+
+    @classmethod
+    def of_run(
+        cls, model: LinearModel, mechanism: ObjectivePerturbation, anchors: np.ndarray, count: int, seed: int
+    ) -> "Problems | None":
+        """Of some neighbours of a run, the problem whose minimiser is farthest from the run's; None: none was found.
+        Arguments as of ``neighbouring_heads``."""
+        pair = farthest(model, anchors, count, seed)
+        if pair is None:
+            return None
+        (other, heads), shape = pair, Shape.of(model, mechanism.weight_decay)
+        return cls(problem_of(model, shape), problem_of(other, shape), shape, heads.where)
+
+    def score(self, theta: np.ndarray, tilt: float) -> float:
+        """The logarithm of the second side's density over the first's, but for the determinants of wide problems."""
+        before, after = (float(np.sum(side.gradient(theta) ** 2)) for side in (self.first, self.second))
+        loss = (before - after) / (2 * tilt**2)
+        if len(theta) > MAX_DETERMINANTS:
+            return loss
+        less, more = (float(np.linalg.slogdet(side.hessian(theta))[1]) for side in (self.first, self.second))
+        return loss + more - less
+
+
+def audit_objective(
+    guarantee: ApproximateDP, problems: Problems, noises: Noises, plan: TrialPlan, on_done: OnDone = ignore
+) -> tuple[Finding, ...]:
+    """What is shown by releases of a pair.
+
+    Args:
+        noises: that releases draw.
+        on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
+    """
+    drawn, records = 0, problems.shape.records
+
+    def draw(side: TiltedErm, count: int) -> np.ndarray:
+        nonlocal drawn
+        scores, start = np.empty(count), solve(side, noises.tolerance, most=records)
+        for trial in range(count):
+            theta = tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
+            scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
+            on_done(drawn)
+        return scores
+
+    how = "released weights, by the likelihood ratio of the two datasets"
+    claim = tested(objective_words(guarantee), guarantee, how, problems.where, plan)
+    return attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
+
+
+def audit_line(guarantee: ApproximateDP, problems: Problems, noises: Noises) -> Finding:
+    """What is known without a draw of a pair along one line."""
+    how = "both densities of the minimiser along the line, integrated"
+    exact = line_loss(guarantee, problems, noises.tilt)
+    return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
+
+
+def worst_line(shape: Shape, noises: Noises, guarantee: ApproximateDP) -> Problems:
+    """Of a few pairs along one line, the one of the greatest loss."""
+    lines = (Problems.line(replace(shape, records=shape.records + pulls), pulls) for pulls in PULLS)
+    return max(lines, key=lambda problems: line_loss(guarantee, problems, noises.tilt).rank)
+
+
+def line_loss(guarantee: ApproximateDP, problems: Problems, tilt: float) -> Exact:
+    """The least eps, at the claim's delta, of the minimisers of a pair along one line; of both directions the worse."""
+    strength, clamp = problems.shape.strength, problems.shape.clamp
+    reach = (10 * tilt + len(problems.second.x)) / strength
+    grid, sides = np.linspace(-reach, reach, GRID), []
+    for side in (problems.first, problems.second):
+        p = expit(-np.outer((-1.0, 1.0), grid))
+        counts = np.array([(side.y < 0).sum(), (side.y > 0).sum()])
+        pull = strength * grid + np.array([1.0, -1.0]) * counts @ np.minimum(p, clamp)
+        mass = np.exp(-(pull**2) / (2 * tilt**2)) * (strength + counts @ np.where(p < clamp, p * (1 - p), 0))
+        sides.append(mass / mass.sum())
+
+    def exceeds(eps: float) -> bool:
+        pairs = (sides, sides[::-1])
+        return max(float(np.maximum(one - math.exp(eps) * other, 0).sum()) for one, other in pairs) > guarantee.delta
+
+    value = bisect(exceeds, 0.0, 100.0, midpoint)[0] if exceeds(0.0) else 0.0
+    return Exact(value, value > guarantee.eps * (1 + GRID_ERROR))
+
+
+def objective_words(guarantee: ApproximateDP) -> str:
+    """The mechanism with its budget."""
+    return f"{ObjectivePerturbation.name} with eps={guarantee.eps:.6g}, delta={guarantee.delta:.6g}"

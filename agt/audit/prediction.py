@@ -4,12 +4,10 @@ among records that somebody poisoned.
 A guarantee is about every pair of neighbours, so it must hold among records that somebody chose to make it fail (Chadha et
 al. 2024: adversaries who poison learn most). Poisons lie on both sides of the pair; the target alone differs.
 
-How poisons are chosen. On a linear head, a record's influence on a query's margin is in closed form: with the steps'
-curvature H, n steps of rate r sum to A = H^-1 (1 - (1 - r H)^n), and the record moves the margin by its gradient's share of
-A phi(query). Greedily, each poison is the one after which the target's influence is greatest. The others have another label
-and lie on the half-circle from the query's opposite to the query, all at one place, which is halved between "too weak" and
-"too strong", by training again, until the label with the target differs from the one without. In an ensemble all go into
-the target's shard: whoever names records chooses where the keyed hash puts them. Any other model is a black box.
+How poisons are chosen. The target is a record of most influence on a natural query (mechanism.py, ``influences``). All
+poisons have another label and lie at one place of the half-circle from the query's opposite to the query, which is halved
+between "too weak" and "too strong", by training again, until the label with the target differs from the one without. In an
+ensemble all go into the target's shard: whoever names records chooses where the keyed hash puts them.
 
 Formal guarantees
     The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query,
@@ -30,23 +28,21 @@ from hashlib import blake2b
 from itertools import count, islice
 
 import numpy as np
-import torch
 from scipy.special import ndtri
 from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome
+from agt.audit.mechanism import influences
 from agt.audit.neighbours import NOMINAL, retrained, with_added, without
 from agt.data.dataset import CONTENT, Records
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
 from agt.models.ensemble import EnsembleModel
-from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.linear import derivative
 
 HALVINGS = 60  # of a line between two queries
 BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
@@ -54,7 +50,6 @@ SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
-MIN_CURVATURE = 1e-6  # of the greatest
 MIN_WIDTH = 2.0**-40  # of where poisons may lie
 ReadDistances = Callable[[np.ndarray], np.ndarray]
 NOTHING_TO_TELL = "no query was found at which the two models answer differently: there was nothing to tell apart"
@@ -393,8 +388,8 @@ def _aim(
     eligible = ~records.public if among is None else among & ~records.public
     rows = np.flatnonzero(eligible)
     rival = (0 if margins[0] > 0 else 1) if len(margins) == 1 else int(np.argsort(margins)[-2])
-    moves = influence(model, records.take(rows), queries[at : at + 1], rival)
-    return Aim(at, int(rows[int(np.argmax(np.abs(moves)))]), rival, member)
+    moves = influences(model, records.take(rows), queries[at : at + 1])[0]
+    return Aim(at, int(rows[int(np.argmax(moves))]), rival, member)
 
 
 def _distance_to_change(margins: np.ndarray) -> np.ndarray:
@@ -417,95 +412,7 @@ def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-# -- influence -------------------------------------------------------------------------------------------------------------
-
-
-def influence(model: Model, records: Records, query: np.ndarray, rival: int) -> np.ndarray:
-    """[n] how far each record moves the query's margin over the rival, about; other models than linear heads: how much it
-    looks like the query."""
-    if model.linear_head is not None:
-        return _Curved.of(model.linear_head, records).influence(query, rival)
-    flat = np.asarray(records.features, dtype=np.float64).reshape(len(records), -1)
-    return flat @ np.asarray(query, dtype=np.float64).ravel() / np.maximum(np.linalg.norm(flat, axis=1), 1e-300)
-
-
-@dataclass(frozen=True)
-class _Curved:
-    """A linear head near its weights, in closed form.
-
-    Attributes:
-        model: the head.
-        phi: [n, w] features of the records that it was trained on.
-        labels: [n].
-        reach: [w, w] A, over the normaliser.
-    """
-
-    model: LinearModel
-    phi: np.ndarray
-    labels: np.ndarray
-    reach: np.ndarray
-
-    @classmethod
-    def of(cls, model: LinearModel, records: Records) -> "_Curved":
-        phi = np.asarray(model.phi(np.asarray(records.features)), dtype=np.float64)
-        training, plan = model.trained.training, model.plan
-        wrong = np.abs(_residuals(model, model.trained.weight, phi, records.labels))
-        spread = np.where(wrong < model.trained.loss.reach, wrong * (1 - wrong), 0).mean(axis=1)  # flat where it is clamped
-        total = plan.normalizer * plan.count
-        curvature = (phi * spread[:, None]).T @ phi / total + training.weight_decay * np.eye(phi.shape[1])
-        values, vectors = np.linalg.eigh(curvature)
-        values = np.maximum(values, MIN_CURVATURE * max(float(values.max()), 1e-300))
-        steps = np.minimum(training.lr * values * plan.steps, 700.0)  # (1 - r h)^n is about exp(-r h n)
-        return cls(model, phi, records.labels, (vectors * (-np.expm1(-steps) / values)) @ vectors.T / total)
-
-    def influence(self, query: np.ndarray, rival: int) -> np.ndarray:
-        """[n] of each record on the query's margin over the rival."""
-        toward = self.reach @ self._phi(query)[0]
-        residuals = _residuals(self.model, self.model.trained.weight, self.phi, self.labels)
-        return (self.phi @ toward) * (residuals @ self._direction(query, rival))
-
-    def _phi(self, query: np.ndarray) -> np.ndarray:
-        return np.asarray(self.model.phi(query), dtype=np.float64)
-
-    def _direction(self, query: np.ndarray, rival: int) -> np.ndarray:
-        """[J] the margin over the rival as a sum of logits."""
-        outputs = len(self.model.trained.weight)
-        if outputs == 1:
-            return np.ones(1)
-        direction = np.zeros(outputs)
-        direction[int(self.model.predict(query)[0])], direction[rival] = 1, -1
-        return direction
-
-    def greedy(
-        self, target: tuple[np.ndarray, int], query: np.ndarray, rival: int, allowance: int
-    ) -> list[tuple[int, int]]:
-        """Poisons after which the target's influence is greatest, chosen one by one: (0: target's features, 1: query's;
-        label)."""
-        weight = self.model.trained.weight.clone()
-        classes = self.model.problem.classes
-        phi = np.stack([self._phi(target[0])[0], self._phi(query)[0]])
-        towards, direction = float(phi[0] @ self.reach @ phi[1]), self._direction(query, rival)
-        chosen = list[tuple[int, int]]()
-
-        def after(which: int, label: int) -> torch.Tensor:
-            moved = np.outer(_residuals(self.model, weight, phi[[which]], np.array([label]))[0], self.reach @ phi[which])
-            return weight - torch.from_numpy(moved)
-
-        def score(made: torch.Tensor) -> float:
-            return abs(towards * float(_residuals(self.model, made, phi[:1], np.array([target[1]]))[0] @ direction))
-
-        options = [(which, label) for which in (0, 1) for label in range(classes)]
-        for _ in range(allowance):
-            best = max(options, key=lambda option: score(after(*option)))
-            weight = after(*best)
-            chosen.append(best)
-        return chosen
-
-
-def _residuals(model: LinearModel, weight: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """[n, J] the loss's gradient in each logit."""
-    found: np.ndarray = derivative(model.trained.loss, torch.from_numpy(phi) @ weight.T, torch.from_numpy(labels)).numpy()
-    return found
+# -- poisons ------------------------------------------------------------------------------------------------------------
 
 
 class Poisoner:
@@ -542,39 +449,25 @@ class Poisoner:
 
     def _halved(self, aim: Aim) -> PoisonedPair:
         """Halve between poisons that are too weak and too strong, until the target decides."""
-        query, strengthening = self.queries[aim.query : aim.query + 1], self._strengthening(aim)
-        label, low, high, factor = int(self.model.predict(query)[0]), -1.0, 1.0, 1.0
-        weakest = self._pair(aim, strengthening, factor)
+        query, low, high, factor = self.queries[aim.query : aim.query + 1], -1.0, 1.0, 1.0
+        label, weakest = int(self.model.predict(query)[0]), self._pair(aim, factor)
         while self.left >= 2 and high - low > MIN_WIDTH:
-            found = self._pair(aim, strengthening, factor)
+            found = self._pair(aim, factor)
             models = self._models(found)
             having, lacking = (int(model.predict(query)[0]) for model in models)
             if having != lacking:
                 return replace(found, decided=True)
             if factor == 1.0 and having == label:
-                return replace(weakest, needed=self._needed(models[0], query, len(strengthening)))
+                return replace(weakest, needed=self._needed(models[0], query))
             low, high = (factor, high) if having == label else (low, factor)
             factor = (low + high) / 2
         return weakest
 
-    def _strengthening(self, aim: Aim) -> list[tuple[np.ndarray, int]]:
-        """(features, label) of half of the poisons of a linear head: after which the target's influence is greatest."""
-        member, records, ensemble = self.model, self.records, self.problem.settings.ensemble
-        if isinstance(self.model, EnsembleModel) and aim.member is not None:
-            member, records = self.model.members[aim.member], records.take(shards(records.units, ensemble) == aim.member)
-        if member.linear_head is None:
-            return []
-        target = self.records.features[[aim.target]], int(self.records.labels[aim.target])
-        query = self.queries[aim.query : aim.query + 1]
-        chosen = _Curved.of(member.linear_head, records).greedy(target, query, aim.rival, self.allowance // 2)
-        return [((target[0], query)[which], label) for which, label in chosen]
-
-    def _pair(self, aim: Aim, strengthening: list[tuple[np.ndarray, int]], factor: float) -> PoisonedPair:
+    def _pair(self, aim: Aim, factor: float) -> PoisonedPair:
         """With this share of the query in the poisons, from -1 to 1."""
-        query, copies = self.queries[aim.query : aim.query + 1], self.allowance - len(strengthening)
+        query, ensemble = self.queries[aim.query : aim.query + 1], self.problem.settings.ensemble
         placed = factor * query + np.sqrt(1 - factor**2) * _across(np.asarray(query, dtype=np.float64))
-        features = np.concatenate([*(rows for rows, _ in strengthening), *[placed] * copies])
-        labels, ensemble = [*(label for _, label in strengthening), *[aim.rival] * copies], self.problem.settings.ensemble
+        features, labels = np.repeat(placed, self.allowance, axis=0), [aim.rival] * self.allowance
         having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member or 0, ensemble))
         return PoisonedPair(having, edited(self.problem, having, aim.target), query, self.allowance)
 
@@ -587,12 +480,10 @@ class Poisoner:
             raise ConfigError(f"audit.poisons={self.allowance}: training refuses so many more records: {error}") from None
         return having, lacking
 
-    def _needed(self, having: Model, query: np.ndarray, strengthening: int) -> int | None:
+    def _needed(self, having: Model, query: np.ndarray) -> int | None:
         """About how many poisons would turn the label, if each moved the margin by as much; None: nobody knows."""
         before, after = (float(_distance_to_change(model.margins(query))[0]) for model in (self.model, having))
-        if after >= before:
-            return None
-        return strengthening + math.ceil((self.allowance - strengthening) * before / (before - after))
+        return None if after >= before else math.ceil(self.allowance * before / (before - after))
 
 
 def _across(query: np.ndarray) -> np.ndarray:

@@ -480,7 +480,7 @@ def _seen(
     """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
     found = max(trial.found or 0.0 for trial in trials)
     about = (subject, claimed.words, attack, _listed(trials), measure, found, meaning, noticeable, most)
-    return _promised_only(counterexamples(*about), claimed)
+    return _promised_only(replace(counterexamples(*about), claimed=None), claimed)
 
 
 # ---- forget sets: at random, by an adversary, and by somebody who looks at what is served

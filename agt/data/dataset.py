@@ -163,7 +163,7 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
     return whole
 
 
-def selected(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def selected(features: np.ndarray, rows: np.ndarray | range) -> np.ndarray:
     """Some rows of [n, ...], by increasing indices; of ``Blocks`` they are read when they are needed, too."""
     if len(rows) == len(features):
         return features
@@ -172,7 +172,8 @@ def selected(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return as_array(Blocks(lambda: _of_pieces(features, rows), len(rows)))
 
 
-def _of_pieces(features: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
+def _of_pieces(features: np.ndarray, rows: np.ndarray | range) -> Iterator[np.ndarray]:
+    rows = np.asarray(rows)
     for start, piece in zip(range(0, len(features), ROWS), pieces(features), strict=True):
         yield piece[rows[(rows >= start) & (rows < start + ROWS)] - start]
 

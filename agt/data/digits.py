@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agt.data.dataset import DataError, Dataset, Records, default_ids, hash_split, records, split_fact
 from agt.data.files import Columns, open_columns, same_length, same_shape
-from agt.data.labelled import queries, query_labels, read_labels
+from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.facts import grounds, proved
 from agt.settings import DeclaredSize, keyword_schema, schema
 
@@ -117,7 +117,7 @@ class Mnist(Digits):
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         columns = open_columns(self.path, "dataset.path or data_dir", self.data_dir)
         images = columns.matrix("images", "MNIST's images")
-        digits = read_labels(columns, "labels", tuple("0123456789")).astype(np.int64)
+        digits = class_indices(read_labels(columns, "labels"), tuple("0123456789"), columns.path)
         same_shape(images, (self.SIDE, self.SIDE), columns.path)
         if images.dtype != np.uint8:
             raise DataError(f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255")

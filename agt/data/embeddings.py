@@ -164,11 +164,9 @@ class Embeddings(LabelledFile):
             block = scaled[start : start + _SCALED_ROWS]
             lost = self._scale_into(block, x[start : start + _SCALED_ROWS], center)
             if lost.any():
-                row = columns.row(start + int(np.flatnonzero(lost)[0]))
-                raise DataError(
-                    f"{columns.path}: '{self.x}' in {row}: too large or too small to scale by dataset.scale and center, or "
-                    "to bring to one length: repair or drop it"
-                )
+                lost = np.arange(len(x)) == start + np.flatnonzero(lost)[0]
+                why = "they cannot be scaled by dataset.scale and center, or brought to one length: repair or drop it"
+                columns.refuse(self.x, "dataset.x", lost, "numbers too large or too small", why)
         return scaled
 
     def _scale_into(self, scaled: np.ndarray, x: np.ndarray, center: np.ndarray | None) -> np.ndarray:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -46,7 +47,6 @@ _TURNED_ROWS = 2**11  # rows of columns that are brought side by side
 _WHOLE_BYTES = 2**23  # of text that is read as a whole; sixteen times as many of arrays
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
-_WITH_COMMA = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*\d")
 _KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
 _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell whole ones apart
 
@@ -138,11 +138,10 @@ class Columns:
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
         if name not in self.names:
-            only = self.names[0] if len(self.names) == 1 else ""
-            inside = next((mark for mark in SEPARATORS[:-1] if mark in only), None)
-            cut = f"; if its cells are separated by {inside!r}, set dataset.csv.separator={inside!r}" if inside else ""
-            known = nearest(name, self.names)
-            raise DataError(f"{self.path}: no column or key '{name}', which {setting} names{known}{cut}")
+            cut = "; what separates its cells is dataset.csv.separator" if self.untyped and len(self.names) == 1 else ""
+            raise DataError(
+                f"{self.path}: no column or key '{name}', which {setting} names{nearest(name, self.names)}{cut}"
+            )
         try:
             return self.read(name)
         except _DAMAGED as error:
@@ -161,6 +160,21 @@ class Columns:
         if lines != len(self.raw(self.names[0], "")) + self.header:
             return row_words(row)
         return f"{row_words(row)} (line {row + 1 + self.header} of the file)"
+
+    def refuse(self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str) -> None:
+        """Raise DataError for the first row of a column that is bad, if there is one.
+
+        Args:
+            bad: [n] bool.
+            values: [n], the column's; or in words, what such a row has.
+        """
+        rows = np.flatnonzero(bad)
+        if not len(rows):
+            return
+        row = int(rows[0])
+        value = None if isinstance(values, str) else values[row : row + 1].tolist()[0]
+        has = values if isinstance(values, str) else "no value" if missing_word(as_word(value)) else repr(value)
+        raise DataError(f"{self.path}: {setting}: column '{name}' has {has} in {self.row(row)}: {why}")
 
     def column(self, name: str, setting: str, missing: Sequence[str] = ()) -> pa.Array:
         """One value a row; bytes become text. Raises DataError.
@@ -213,11 +227,9 @@ class Columns:
             try:
                 column = trimmed.cast(pa.float64())
             except pa.ArrowInvalid:
-                row, value = next((row, value) for row, value in enumerate(trimmed) if not _is_number(value))
-                raise DataError(
-                    f"{self.path}: column '{name}' has {value.as_py()!r} in {self.row(row)}, expected a number"
-                    f"{number_hint(value.as_py())}"
-                ) from None
+                bad = pc.equal(trimmed, next(value for value in pc.unique(trimmed) if not _is_number(value)))
+                why = "expected a number, written with a point and nothing between thousands, as in 1234.5"
+                self.refuse(name, setting, pc.fill_null(bad, False), trimmed, why)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -235,14 +247,10 @@ class Columns:
     def flags(self, name: str, setting: str) -> np.ndarray:
         """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
         words = self.words(name, setting)
-        flags = {word: _FLAGS.get(word.strip().lower()) if word else None for word in set(words.tolist())}
-        for row, word in enumerate(words if None in flags.values() else ()):
-            if flags[word] is None:
-                raise DataError(
-                    f"{self.path}: {setting}: column '{name}' has {word!r} in {self.row(row)}; "
-                    "expected 0, false or train, or else 1, true or test"
-                )
-        return np.fromiter((flags[word] for word in words), dtype=bool, count=len(words))
+        flags = {word: _FLAGS.get((word or "").strip().lower()) for word in set(words.tolist())}
+        found = np.array([flags[word] for word in words.tolist()], dtype=object)
+        self.refuse(name, setting, pd.isna(found), words, "expected 0, false or train, or else 1, true or test")
+        return found.astype(bool)
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: names of records or units, none missing and all of one kind; they may repeat.
@@ -253,23 +261,31 @@ class Columns:
         Raises:
             DataError: an id is missing or a decimal number, numbers and text are mixed, or two differ by spaces alone.
         """
-        column, where = self.column(name, setting), f"{self.path}: {setting}: column '{name}'"
+        column = self.column(name, setting)
         words = column if is_text(column) else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
         trimmed = pc.utf8_trim_whitespace(words)
-        row = pc.index(pc.is_in(trimmed, pa.array([*NULLS, None], words.type)), True).as_py()
-        if row >= 0:
-            raise DataError(f"{where} has no value in {self.row(row)}: every row needs one")
+        self.refuse(name, setting, pc.is_in(trimmed, pa.array([*NULLS, None], words.type)), words, "every row needs one")
         if pa.types.is_floating(column.type):
-            self._check_decimal_ids(column, as_text, where)
+            numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
+            exact = 2.0 ** _EXACT_BITS.get(column.type.bit_width, 53) if as_text else 0.0
+            why = "a decimal number, or one too large to tell from the next whole one: store whole numbers or text"
+            self.refuse(name, setting, numbers >= exact, column, why)
         elif self.untyped and not as_text:
-            _check_one_kind(words, where)
-        if pc.any(pc.not_equal(trimmed, words)).as_py():
-            counts = pc.value_counts(pc.utf8_trim_whitespace(pc.unique(words)))
-            twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-            if len(twice):
-                name = twice[0].as_py()
-                raise DataError(f"{where} has {name!r} in several forms, which differ by spaces alone: write it in one")
+            self._check_one_kind(words, name, setting)
+        if pc.any(pc.not_equal(trimmed, words)).as_py() and len(pc.unique(trimmed)) < len(pc.unique(words)):
+            raise DataError(
+                f"{self.path}: {setting}: column '{name}' has values that differ by spaces alone: write each in one form"
+            )
         return _unicode(words)
+
+    def _check_one_kind(self, words: pa.Array, name: str, setting: str) -> None:
+        # Refuse cells of a csv that are numbers and text, or decimal numbers.
+        found = {kind: pc.match_substring_regex(words, shape) for kind, shape in _KINDS.items()}
+        found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(_KINDS.values())))
+        kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
+        why = f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or set dataset.id_as_text=true"
+        if len(kinds) > 1 or kinds == ["a decimal number"]:
+            self.refuse(name, setting, found[kinds[-1]], words, why)
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
@@ -281,18 +297,6 @@ class Columns:
                 "unique (rows of one person belong together by dataset.unit)"
             )
         return ids
-
-    def _check_decimal_ids(self, column: pa.Array, as_text: bool, where: str) -> None:
-        if not as_text and len(column):
-            raise DataError(f"{where} has decimal numbers ({column[0].as_py()!r}): use whole numbers or text")
-        numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
-        rounded = np.flatnonzero(numbers >= 2.0 ** _EXACT_BITS.get(column.type.bit_width, 53))
-        if len(rounded):
-            row = int(rounded[0])
-            raise DataError(
-                f"{where} has {column[row].as_py()!r} in {self.row(row)}, a decimal number too large to tell from the next "
-                "whole one: store whole numbers or text"
-            )
 
     def matrix(self, name: str, setting: str) -> np.ndarray:
         """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also NAME_0, ...).
@@ -308,8 +312,8 @@ class Columns:
             holds = f"{array.dtype} of shape {array.shape}"
             raise DataError(f"{self.path}: '{name}' holds {holds}, and {setting} needs a row of numbers per record")
         row = not_finite(array) if array.dtype.kind == "f" else None
-        if row is not None:
-            raise DataError(f"{self.path}: '{name}' has NaN or inf in {self.row(row)}: repair or drop it")
+        bad = [] if row is None else np.arange(len(array)) == row
+        self.refuse(name, setting, bad, "NaN or inf", "repair or drop it")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:
@@ -381,33 +385,11 @@ def missing_word(word: str | None) -> bool:
     return word is None or word.strip() in NULLS
 
 
-def number_hint(value: str | None) -> str:
-    """What to do about a number that a person wrote with a comma; empty for anything else."""
-    if value is None or not _WITH_COMMA.fullmatch(value.strip()):
-        return ""
-    return ": write numbers with a point and nothing between thousands, as in 1234.5"
-
-
 def _is_number(value: pa.Scalar) -> bool:
     with suppress(pa.ArrowInvalid):
         value.cast(pa.float64())
         return True
     return False
-
-
-def _check_one_kind(words: pa.Array, where: str) -> None:
-    # Raise DataError where the cells of a csv are numbers and text, or decimal numbers.
-    found = {kind: words.filter(pc.match_substring_regex(words, shape)) for kind, shape in _KINDS.items()}
-    found["text"] = words.filter(pc.invert(pc.match_substring_regex(words, "|".join(_KINDS.values()))))
-    examples = {kind: cells[0].as_py() for kind, cells in found.items() if len(cells)}
-    if len(examples) > 1:
-        mixture = " and ".join(f"{kind} ({value!r})" for kind, value in examples.items())
-        raise DataError(
-            f"{where} mixes types: {mixture}; write all of them in one form, "
-            "or set dataset.id_as_text=true to take them all as text"
-        )
-    if "a decimal number" in examples:
-        raise DataError(f"{where} has decimal numbers ({examples['a decimal number']!r}): use whole numbers or text")
 
 
 def _unicode(words: pa.Array) -> np.ndarray:

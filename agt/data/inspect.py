@@ -6,21 +6,21 @@ is (``Table.from_data``). Counts and extremes are for the owner's eyes alone.
 
 import codecs
 import csv
-import gzip
 import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt.data.dataset import DataError, ordinal
-from agt.data.files import SEPARATORS, Columns, CsvFormat, as_word, is_delimited, number_hint, open_columns
+from agt.data.files import SEPARATORS, Columns, CsvFormat, as_word, is_delimited, open_columns, open_text
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.errors import nearest
 
@@ -119,16 +119,6 @@ class Inspection:
         parts = {self.label, self.id, *(column.name for column in self.features)}
         return tuple(column for column in self.columns if column.name not in parts)
 
-    @property
-    def missing_values(self) -> tuple[str, ...]:
-        """Words that stand for a missing value somewhere among the features."""
-        return tuple(dict.fromkeys(marker for column in self.features for marker in column.markers))
-
-    @property
-    def gaps(self) -> bool:
-        """Whether a feature is missing in some row."""
-        return any(column.missing for column in self.features)
-
 
 def inspect_table(
     path: Path,
@@ -161,30 +151,22 @@ def inspect_table(
     if not rows:
         raise DataError(f"{path}: no rows: there is nothing to look at")
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
-    labels = _label_candidates(seen)
-    label = label or _evident(labels)
+    labels, evident = _label_candidates(seen)
+    label = label or evident
     if id is None:
         id = next((c.name for c in seen if c.kind == "id" and not c.remark and c.name != label), None)
     classes = () if label is None else _classes(looks[label], path)
-    names = tuple(name for name, _ in labels)
-    return Inspection(path, form, rows, tuple(seen), label, names, id, classes)
+    return Inspection(path, form, rows, tuple(seen), label, labels, id, classes)
 
 
 def _open(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
+    if path.is_dir() or path.suffix.lower() == ".npz":
+        raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
     if not is_delimited(path) or not path.is_file():
-        columns = open_columns(path, "file")
-        if path.is_dir() or path.suffix.lower() == ".npz":
-            raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
-        return columns, None
+        return open_columns(path, "file"), None
     form = form or sniffed(path, header is not False)
     if header is None:
-        _check_header(path, replace(form, encoding="utf-16" if form.encoding == "utf-16" else "latin-1"))
-    try:
-        return open_columns(path, "file", form=form), form
-    except DataError as error:
-        if "not UTF-8" not in str(error):
-            raise
-    form = replace(form, encoding="latin-1")
+        _check_header(path, form)
     return open_columns(path, "file", form=form), form
 
 
@@ -205,118 +187,102 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 
 
 @dataclass(frozen=True)
-class ColumnValues:
-    """The distinct values of a column.
-
-    Attributes:
-        name: the column's.
-        cells: the column itself.
-        words: distinct values that are not missing, as they are.
-        numbers: [distinct] float64; NaN: no number.
-        counts: [distinct] how many rows have each.
-        missing: rows without one.
-        markers: words taken for missing.
-        flags: its type is true or false.
-    """
+class _ColumnValues:
+    # The distinct values of a column.
+    # cells: the column itself; seen: word (a distinct value that is not missing, as it is), number (float64, NaN: none),
+    # count (of its rows); missing: rows without one; markers: words taken for missing.
 
     name: str
     cells: pa.Array
-    words: pa.Array
-    numbers: np.ndarray
-    counts: np.ndarray
-    missing: int = 0
+    seen: pa.Table
+    missing: int
     markers: tuple[str, ...] = ()
-    flags: bool = False
+
+    @cached_property
+    def words(self) -> pa.Array:
+        # The distinct values.
+        return self.seen["word"].combine_chunks()
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        # [distinct] float64; NaN: no number.
+        return np.array(self.seen["number"].to_numpy())
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        # [distinct] how many rows have each.
+        return np.array(self.seen["count"].to_numpy())
 
     @property
     def text(self) -> bool:
-        """Whether its values are text, as all are in a csv."""
+        # Whether its values are text, as all are in a csv.
         return pa.types.is_string(self.words.type)
 
     @property
     def numeric(self) -> bool:
-        """Whether there are values, and all are finite numbers."""
+        # Whether there are values, and all are finite numbers.
         return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
 
     @property
     def whole(self) -> bool:
-        """Whether all are whole numbers."""
+        # Whether all are whole numbers.
         return self.numeric and bool((self.numbers == np.rint(self.numbers)).all())
 
     @property
     def date(self) -> bool:
-        """Whether all are dates or times."""
+        # Whether all are dates or times.
         return bool(pa.types.is_temporal(self.words.type) or (self.text and len(self.words) and self.fit(_DATE).all()))
 
     def fit(self, pattern: str) -> np.ndarray:
-        """[distinct] whether each value, trimmed, has this shape somewhere in it."""
-        return _matches(pc.utf8_trim_whitespace(self.words), pattern)
+        # [distinct] whether each value, trimmed, has this shape somewhere in it.
+        return np.asarray(pc.match_substring_regex(pc.utf8_trim_whitespace(self.words), pattern))
 
-    def without(self, lost: np.ndarray) -> "ColumnValues":
-        """Some values count as missing.
-
-        Args:
-            lost: [distinct] bool.
-        """
-        missing = self.missing + int(self.counts[lost].sum())
-        words = self.words.filter(pa.array(~lost))
-        return replace(self, words=words, numbers=self.numbers[~lost], counts=self.counts[~lost], missing=missing)
+    def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
+        # Some values (true) count as missing.
+        missing = self.missing + (pc.sum(self.seen.filter(lost)["count"]).as_py() or 0)
+        return _ColumnValues(self.name, self.cells, self.seen.filter(pc.invert(lost)), missing, markers)
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
-        """Value and count, the most frequent first; nothing if there are more than ``most``."""
-        if len(self.words) > most:
-            return ()
-        pairs = zip((str(as_word(word)) for word in self.words.to_pylist()), self.counts.tolist(), strict=True)
-        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+        # Value and count, the most frequent first; nothing if there are more than ``most``.
+        words = [] if len(self.words) > most else [str(as_word(word)) for word in self.words.to_pylist()]
+        return tuple(sorted(zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> ColumnValues:
-    raw: pa.Array = columns.raw(name, "file")
-    if pa.types.is_nested(raw.type):
-        return ColumnValues(name, raw, raw[:0], np.empty(0), np.empty(0, dtype=np.int64), raw.null_count)
-    cells = columns.column(name, "file")
-    flags = pa.types.is_boolean(cells.type)
-    kinds = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
-    if cells.type in kinds or pa.types.is_decimal(cells.type):
-        cells = cells.cast(kinds.get(cells.type, pa.float64()))
-    counted = pc.value_counts(cells)
-    words, counts = counted.field("values"), counted.field("counts").to_numpy()
-    numbers = np.full(len(words), np.nan)
-    if pa.types.is_integer(words.type) or pa.types.is_floating(words.type):
-        numbers = words.to_numpy(zero_copy_only=False).astype(np.float64)
-        look = ColumnValues(name, cells, words, numbers, counts, flags=flags)
-        return look.without(np.isnan(numbers))
-    look = ColumnValues(name, cells, words, numbers, counts)
-    look = look.without(words.is_null().to_numpy(zero_copy_only=False))
+def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> _ColumnValues:
+    cells: pa.Array = columns.raw(name, "file")
+    nested = pa.types.is_nested(cells.type)
+    if not nested:
+        cells = columns.column(name, "file")
+        kinds = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
+        cells = cells.cast(pa.float64() if pa.types.is_decimal(cells.type) else kinds.get(cells.type, cells.type))
+    words, counts = pc.value_counts(pa.nulls(0) if nested else cells).flatten()
+    numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
+    text = pc.utf8_trim_whitespace(words) if pa.types.is_string(words.type) else words
+    if text is not words:
+        text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
+    numbers = text.cast(pa.float64()) if numeric or text is not words else pa.nulls(len(words), pa.float64())
+    table = pa.table({"word": words, "number": pc.fill_null(numbers, np.nan), "count": counts})
+    look = _ColumnValues(name, cells, table, cells.null_count if nested else 0)
+    look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
 
 
-def _without_markers(look: ColumnValues, missing_values: Sequence[str]) -> ColumnValues:
+def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
     # Text without the words that stand for no value: '?' anywhere, others where everything else is a number.
-    trimmed = pc.utf8_trim_whitespace(look.words)
-    plain = _matches(trimmed, _NUMBER)
-    look.numbers[plain] = trimmed.filter(pa.array(plain)).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    words = np.isnan(look.numbers)
-    few = look.words.filter(pa.array(words)).to_pylist() if words.sum() <= _MOST_GAPS else []
+    words = look.words.filter(pa.array(np.isnan(look.numbers)))
+    few = words.to_pylist() if len(words) <= _MOST_GAPS else []
     others = {word for word in few if word.strip().casefold() in _GAPS}
     markers = {word for word in few if word.strip() in ("", "?")}
     markers |= set(look.words.filter(pc.is_in(look.words, pa.array(missing_values, pa.string()))).to_pylist())
     if others | markers >= set(few) and len(few) < len(look.words):
         markers |= others
-    if not markers:
-        return look
-    lost = pc.is_in(look.words, pa.array(sorted(markers), pa.string())).to_numpy(zero_copy_only=False)
-    return replace(look.without(lost), markers=tuple(sorted(markers)))
-
-
-def _matches(words: pa.Array, pattern: str) -> np.ndarray:
-    return np.asarray(pc.match_substring_regex(words, pattern).to_numpy(zero_copy_only=False), dtype=bool)
+    return look.without(pc.is_in(look.words, pa.array(sorted(markers), pa.string())), tuple(sorted(markers)))
 
 
 # -- what is proposed for it ----------------------------------------------------------------------------------------------
 
 
-def _column(columns: Columns, look: ColumnValues, rows: int, most_values: int) -> Column:
+def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # What a column holds, and what is proposed for it; the first of these that fits.
     distinct = len(look.words)
     seen = Column(look.name, "unreadable", look.missing, distinct, values=look.common(most_values), markers=look.markers)
@@ -335,11 +301,12 @@ def _column(columns: Columns, look: ColumnValues, rows: int, most_values: int) -
     if identity is not None:
         return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
-        return _number(seen, look)
+        raw: Any = columns.raw(look.name, "file")
+        return _number(seen, look, raw.type)
     return _words(columns, seen, look, rows, most_values)
 
 
-def _identity(look: ColumnValues, rows: int, most_values: int) -> str | None:
+def _identity(look: _ColumnValues, rows: int, most_values: int) -> str | None:
     """Why a column seems to name records or people, rather than describe them; empty: it does, for good; None: it does not.
 
     A name that counts the rows is none: where a record goes, all later ones are renamed (dataset.ordinal).
@@ -366,10 +333,10 @@ def _identity(look: ColumnValues, rows: int, most_values: int) -> str | None:
     return None
 
 
-def _number(seen: Column, look: ColumnValues) -> Column:
+def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     # A range, or edges where equal bins of it would leave almost every row in one.
     seen = replace(seen, kind="number")
-    if look.flags:
+    if pa.types.is_boolean(raw):
         return replace(seen, numeric=(0.0, 1.0), public=True)
     few = look.whole and len(look.words) <= FEW_CODES
     limits = round_range(look.numbers, few)
@@ -380,7 +347,7 @@ def _number(seen: Column, look: ColumnValues) -> Column:
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
 
-def _words(columns: Columns, seen: Column, look: ColumnValues, rows: int, most_values: int) -> Column:
+def _words(columns: Columns, seen: Column, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # A list of values, or why there is none.
     plain, many = np.isfinite(look.numbers), len(look.words) > most_values
     mostly = look.counts[plain].sum() > 0.9 * look.counts.sum()
@@ -390,8 +357,8 @@ def _words(columns: Columns, seen: Column, look: ColumnValues, rows: int, most_v
         row = pc.index(bad, True).as_py()
         word, where = str(look.cells[row].as_py()), columns.row(row)
         if written:
-            hint = number_hint(word) or ": write numbers alone, with a point and nothing between thousands, as in 1234.5"
-            return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}{hint}")
+            hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
+            return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")
         remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
         return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {where}: {remedy}")
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
@@ -405,36 +372,29 @@ def _words(columns: Columns, seen: Column, look: ColumnValues, rows: int, most_v
     return replace(seen, kind="category", categorical=tuple(frequent))
 
 
-def _label_candidates(columns: Sequence[Column]) -> list[tuple[str, float]]:
-    # Name and score of each column that could be the label, the best first: by its name, place and few values.
-    scores = []
+def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str | None]:
+    # The columns that could be the label, the best first: by name, place and few values; and the best if it is evident,
+    # being likely and clearly ahead of the next.
+    scores = {}
     for place, column in enumerate(columns):
-        if column.kind not in ("number", "category") or not 2 <= column.distinct <= MAX_FOUND:
-            continue
-        tokens = set(_tokens(column.name))
-        score = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
-        score += 2.0 * (place == len(columns) - 1) + (
-            1.0 if column.distinct == 2 else 0.5 if column.distinct <= 20 else 0.0
-        )
-        scores.append((column.name, score - 2.0 * (column.missing > 0)))
-    return sorted(scores, key=lambda scored: -scored[1])
+        if column.kind in ("number", "category") and 2 <= column.distinct <= MAX_FOUND:
+            tokens = set(_tokens(column.name))
+            scores[column.name] = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
+            scores[column.name] += 2.0 * (place == len(columns) - 1) - 2.0 * (column.missing > 0)
+            scores[column.name] += 1.0 if column.distinct == 2 else 0.5 if column.distinct <= 20 else 0.0
+    names = sorted(scores, key=lambda name: -scores[name])
+    best, second = ([scores[name] for name in names] + [-math.inf] * 2)[:2]
+    return tuple(names), names[0] if best >= 3 and best >= second + 1 else None
 
 
-def _evident(labels: Sequence[tuple[str, float]]) -> str | None:
-    # The best candidate, if it is likely and clearly ahead of the next.
-    if not labels or labels[0][1] < 3 or (len(labels) > 1 and labels[0][1] < labels[1][1] + 1):
-        return None
-    return labels[0][0]
-
-
-def _classes(look: ColumnValues, path: Path) -> tuple[str, ...]:
-    if not 2 <= len(look.words) <= MAX_FOUND:
-        some = ", ".join(repr(as_word(word)) for word in look.words[:3].to_pylist())
+def _classes(look: _ColumnValues, path: Path) -> tuple[str, ...]:
+    words = np.array([as_word(word) for word in look.words.to_pylist()], dtype=object)
+    if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(look.words)} distinct values, such as {some}: labels are 2 to "
-            f"{MAX_FOUND} classes; cut a number into ranges first"
+            f"{path}: the label '{look.name}' has {len(words)} distinct values, such as {', '.join(map(repr, words[:3]))}: "
+            f"labels are 2 to {MAX_FOUND} classes; cut a number into ranges first"
         )
-    return class_names(np.array([as_word(word) for word in look.words.to_pylist()], dtype=object), path)
+    return class_names(words, path)
 
 
 def _tokens(name: str) -> list[str]:
@@ -448,24 +408,25 @@ def _tokens(name: str) -> list[str]:
 def sniffed(path: Path, header: bool = True) -> CsvFormat:
     """The format that fits a file's first lines: the separator that cuts them into the same number of cells, and most.
 
-    The encoding is utf-8, or utf-16 where a byte order mark says so; whether the text is UTF-8 shows when it is read.
+    The encoding is utf-16 where a byte order mark says so, utf-8 where all of the file is such text, and else latin-1.
     """
-    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
-        mark = file.read(2)
-    encoding = "utf-16" if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
-    letters = encoding if encoding == "utf-16" else "latin-1"  # whatever it is: separators are ASCII
-    fits = {separator: _fit(path, CsvFormat(separator, letters)) for separator in SEPARATORS}
+    with open_text(path, "latin-1") as file:
+        marked = file.read(2).encode("latin-1") in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    encoding = "utf-16" if marked else "utf-8"
+    try:
+        with open_text(path, encoding) as file:
+            while file.read(2**20):
+                pass
+    except UnicodeError:
+        encoding = "latin-1"
+    fits = {}
+    for separator in SEPARATORS:
+        with suppress(csv.Error):
+            widths = [len(row) for row in CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES) if row]
+            fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
     some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
     best = max(some or fits, key=lambda separator: fits[separator])  # a blank separates only where nothing else does
     return CsvFormat(best, encoding, header)
-
-
-def _fit(path: Path, form: CsvFormat) -> tuple[bool, int]:
-    # Whether every one of the first rows has as many cells as the first one, and how many that has.
-    with suppress(csv.Error):
-        widths = [len(row) for row in form.rows(path, _SNIFFED_LINES) if row]
-        return len(set(widths)) == 1, max(widths[:1], default=0)
-    return False, 0
 
 
 # -- round numbers ---------------------------------------------------------------------------------------------------------
@@ -478,7 +439,9 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
         return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
     if exact or not math.isfinite(high - low):
         return low, high
-    step = _nice((high - low) / _RANGE_STEPS)
+    step = (high - low) / _RANGE_STEPS
+    power = 10.0 ** math.floor(math.log10(step))
+    step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
     return _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
 
 
@@ -544,12 +507,6 @@ def _floor(number: float, digits: int) -> float:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(abs(number))) - digits + 1)
     return math.floor(number / step) * step
-
-
-def _nice(number: float) -> float:
-    # The smallest of 1, 2 and 5 times a power of ten that is not below.
-    power = 10.0 ** math.floor(math.log10(number))
-    return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= number * (1 - 1e-9))
 
 
 def _tidy(number: float) -> float:

@@ -4,9 +4,8 @@ One path leads from a file to a dataset: read the columns, name the records, spl
 and list what all of that rests on.
 """
 
-import math
-import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,7 +51,6 @@ MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
 MAX_GROUPS = 50
 MISSING = "(missing)"
-_WHOLE = re.compile(r"[+-]?\d{1,300}")
 RowContent = tuple[np.ndarray, ...]
 
 
@@ -69,62 +67,39 @@ LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
 # -- labels, and the queries that may have them ---------------------------------------------------------------------------
 
 
-def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> np.ndarray:
-    """[n] object: the label of each row as text, none of them missing, and each among the ``classes`` if they are given.
+def read_labels(columns: Columns, label: str, classes: Sequence[str] = ()) -> np.ndarray:
+    """[n] object: the label of each row as text, none of them missing.
+
+    Args:
+        classes: that are listed, if any: none may be a word that stands for a missing value.
 
     Raises:
-        DataError: naming the row; or there are too many distinct labels, or two are alike (``check_found``).
+        DataError: naming the row.
     """
     words = columns.words(label, "dataset.label")
-    columns.refuse_missing_words("dataset.classes", classes or ())
-    _check_labels(words, classes, columns.path, columns.row)
-    if classes is None:
-        check_found(set(words.tolist()), columns.path)
+    columns.refuse_missing_words("dataset.classes", classes)
+    missing = {word for word in set(words.tolist()) if missing_word(word)}
+    bad = [word in missing for word in words.tolist()] if missing else []
+    columns.refuse(label, "dataset.label", bad, words, "every record needs a label: drop the row, or fill it in")
     return words
 
 
-def check_found(names: Iterable[str], path: Path) -> None:
-    """Check labels from which the classes are to be found.
+def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
+    """The distinct labels in increasing order, as numbers if all of them are.
 
     Raises:
-        DataError: more than ``MAX_FOUND`` of them, or two that are alike but for spaces or the way a number is written.
+        DataError: more than ``MAX_FOUND`` of them.
     """
-    names = sorted(names)
+    names = sorted(set(words.tolist()))
     if len(names) > MAX_FOUND:
         raise DataError(
             f"{path}: {len(names)} distinct labels, such as {', '.join(names[:3])}: is this a regression target? Cut a "
             "number into ranges first, or if these are classes, list them in dataset.classes"
         )
-    seen: dict[object, str] = {}
-    for name in names:
-        other = seen.setdefault(meaning(name), name)
-        if other != name:
-            raise DataError(
-                f"{path}: the labels {other!r} and {name!r} are alike but for spaces or the way a number is written: write "
-                "them in one form, or list the classes in dataset.classes"
-            )
-
-
-def meaning(word: str) -> object:
-    """What a person would take for the same value: trimmed, and a number as a number."""
-    text = word.strip()
-    if _WHOLE.fullmatch(text):
-        return int(text)
     try:
-        number = float(text)
+        return tuple(sorted(names, key=float))
     except ValueError:
-        return text
-    return number if math.isfinite(number) else text
-
-
-def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
-    """The distinct labels in increasing order, as numbers if all of them are. Raises DataError as ``check_found``."""
-    names = set(words.tolist())
-    check_found(names, path)
-    try:
-        return tuple(sorted(sorted(names), key=float))
-    except ValueError:
-        return tuple(sorted(names))
+        return tuple(names)
 
 
 def class_indices(
@@ -144,27 +119,13 @@ def class_indices(
     Raises:
         DataError: a label is missing or not among the classes.
     """
-    index: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
-    if optional:
-        index[None] = UNLABELLED
-    _check_labels(words, index, path, row_of)
+    index: dict[str | None, int] = {name: i for i, name in enumerate(classes)} | ({None: UNLABELLED} if optional else {})
+    bad = set(words.tolist()) - index.keys()
+    if bad:
+        row, word = next((row, word) for row, word in enumerate(words) if word in bad)
+        label = "no label" if missing_word(word) else f"the label '{word}'{nearest(word, classes)}"
+        raise DataError(f"{path}: {row_of(row)} has {label}; the classes are {', '.join(classes)}")
     return np.fromiter((index[word] for word in words), dtype=np.int64, count=len(words))
-
-
-def _check_labels(
-    words: np.ndarray, classes: Iterable[str | None] | None, path: Path, row_of: Callable[[int], str]
-) -> None:
-    found = set(words.tolist())
-    bad = {word for word in found if missing_word(word)} if classes is None else found - {*classes}
-    if not bad:
-        return
-    row, word = next((row, word) for row, word in enumerate(words) if word in bad)
-    if missing_word(word):
-        raise DataError(f"{path}: {row_of(row)} has no label: every record needs one: drop the row, or fill it in")
-    names = [name for name in classes or () if name is not None]
-    raise DataError(
-        f"{path}: {row_of(row)} has the label '{word}'{nearest(word, names)}; the classes are {', '.join(names)}"
-    )
 
 
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
@@ -337,12 +298,11 @@ class LabelledFile(ABC):
     settled: FileConstants | None = None
 
     def __post_init__(self) -> None:
-        names = [str(name).strip() for name in self.classes or ()]
-        if not all(names):
+        names = Counter(str(name).strip() for name in self.classes or ())
+        if "" in names:
             raise ValueError("classes has an empty name: a missing label is no class")
-        twice = [name for place, name in enumerate(names) if name in names[:place]]
-        if twice:
-            raise ValueError(f"classes repeats {twice[0]!r}, perhaps with other spaces")
+        if len(names) < len(self.classes or ()):
+            raise ValueError(f"classes repeats {max(names, key=names.__getitem__)!r}, perhaps with other spaces")
         if len(set(self.subgroups)) < len(self.subgroups):
             raise ValueError("subgroups names a column twice")
         for setting in ("id", "unit", "public", self.SPLIT):
@@ -430,7 +390,7 @@ class LabelledFile(ABC):
         n = len(content[0])
         if not n:
             raise DataError(f"{path}: no rows")
-        labels = read_labels(columns, self.label, self._listed)
+        labels = read_labels(columns, self.label, self._listed or ())
         units = None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         split = None if by is None else columns.flags(by, f"dataset.{self.SPLIT}")

@@ -11,6 +11,8 @@ in info.py: that file is parsed, and nothing of it is run.
 import ast
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,7 +31,7 @@ from agt.data.dataset import (
     split_fact,
     uniform,
 )
-from agt.data.files import Columns, locate, open_columns, require, resolve, same_shape
+from agt.data.files import Columns, locate, open_columns, resolve, same_shape
 from agt.data.labelled import queries
 from agt.errors import ConfigError, DataMissing, nearest
 from agt.facts import Fact, Grounds, grounds, proved, void
@@ -113,27 +115,25 @@ class MedMnist:
             DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and not installed.
             DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an unknown class.
         """
-        path, origin = self.located()
-        columns = open_columns(path, "dataset.path")
+        path, origin = self._located()
+        columns = open_columns(path, "dataset.path or data_dir")
         images, labels, ids = _read(columns, ("train", "val") if self.with_val else ("train",))
         tests, test_labels, test_ids = _read(columns, ("test",))
-        present = sorted({*labels.tolist(), *test_labels.tolist()})
-        self._check_classes(present, path)
-        used = self._used(present, path)
+        used = self._used(sorted({*labels.tolist(), *test_labels.tolist()}), path)
         # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
         names = default_ids(images, labels, numbered=False)
         rates = np.array([self.keep.get(label, 1.0) for label in labels.tolist()])
-        kept = np.isin(labels, used) & (uniform(names, self.keep_key) < rates)
-        tested = np.isin(test_labels, used)
+        kept, tested = np.isin(labels, used) & (uniform(names, self.keep_key) < rates), np.isin(test_labels, used)
         pretrain = None
         if self.held_out:
             rest = ~kept & ~np.isin(labels, self.held_out)
-            pretrain = self._pretrain(images[rest], labels[rest], ids[rest])
+            pretrain = self._records(images[rest], labels[rest], ids[rest], sorted({*labels[rest].tolist()}))
+            pretrain = replace(pretrain, public=np.full(len(pretrain), self.pretrain_public))
         return Dataset(
             name=self.name + origin,
             classes=self._names(used),
-            train=records(self._scaled(images[kept]), self._indices(labels[kept], used), ids[kept]),
-            test=records(self._scaled(tests[tested]), self._indices(test_labels[tested], used), test_ids[tested]),
+            train=self._records(images[kept], labels[kept], ids[kept], used),
+            test=self._records(tests[tested], test_labels[tested], test_ids[tested], used),
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
@@ -161,53 +161,45 @@ class MedMnist:
             labels = self._indices(_labels(columns, "labels"), list(constants.used))
         return queries(columns, self._scaled(images), (images,), labels)
 
-    def _pretrain(self, images: np.ndarray, labels: np.ndarray, ids: np.ndarray) -> Records:
-        # Public records of the classes that are not held out, none of them used for fine-tuning.
-        if not len(ids):
-            raise DataError(f"{self.name}: no record is left to pretrain on; hold out fewer classes, or keep fewer records")
-        public = np.full(len(ids), self.pretrain_public)
-        return records(self._scaled(images), self._indices(labels, sorted({*labels.tolist()})), ids, public=public)
+    @cached_property
+    def _info(self) -> Mapping[str, Any] | None:
+        # What medmnist says of this set; None: it is not installed.
+        info = all_info()
+        if info is not None and self.name not in info:
+            raise ConfigError(f"dataset.name: no MedMNIST data set is called '{self.name}'{nearest(self.name, info)}")
+        return None if info is None else info[self.name]
 
-    def located(self) -> tuple[Path, str]:
-        """The file, and what its name must say about where it came from."""
-        info = info_of(self.name)
-        if info is not None and "multi-label" in info["task"]:
-            raise DataError(f"{self.name}: records with several labels are unsupported; choose a set with one label each")
-        if self.path is not None:
-            path = locate(self.path, self.data_dir, "dataset.path or data_dir")
-            require(path, "dataset.path or data_dir")
-            if info is None:
-                return path, " (local file, hash unchecked)"
-            return path, "" if _md5(path) == official(info, self.size)[1] else " (local file, not the official hash)"
-        if info is None:
-            raise DataMissing(f"the official file of {self.name} needs the package medmnist, not installed; run: {INSTALL}")
-        url, expected = official(info, self.size)
-        path = resolve(Path(f"{self.name}{_suffix(self.size)}.npz"), self.data_dir)
-        if path.exists():
-            if (actual := _md5(path)) != expected:
-                raise DataError(
-                    f"{path}: MD5 {actual}, and medmnist's official file has {expected}: delete it to download it again, "
-                    f"or accept it as a local file with dataset.path={path.name}"
+    def _located(self) -> tuple[Path, str]:
+        # The file, and what its name must say about where it came from.
+        path = None if self.path is None else locate(self.path, self.data_dir, "dataset.path or data_dir")
+        if self._info is None:
+            if path is None:
+                raise DataMissing(
+                    f"the official file of {self.name} needs the package medmnist, not installed; run: {INSTALL}"
                 )
-        elif self.download:
-            _download(url, expected, path)
-        else:
-            raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
-        return path, ""
+            return path, " (local file, hash unchecked)"
+        if "multi-label" in self._info["task"]:
+            raise DataError(f"{self.name}: records with several labels are unsupported; choose a set with one label each")
+        suffix = "" if self.size == 28 else f"_{self.size}"
+        if f"url{suffix}" not in self._info:
+            sizes = [28, *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_"))]
+            raise ConfigError(f"dataset.size: {self._info['python_class']} comes in sizes {sizes}, not {self.size}")
+        url, md5 = self._info[f"url{suffix}"], self._info[f"MD5{suffix}"]
+        if path is None:
+            path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
+            return _official(path, url, md5, self.download), ""
+        return path, "" if path.is_file() and _md5(path) == md5 else " (local file, not the official hash)"
 
-    def _check_classes(self, present: list[int], path: Path) -> None:
+    def _used(self, present: list[int], path: Path) -> list[int]:
+        # The original classes of training and test records: public, unless only the file at hand says them.
         for setting in ("positive", "held_out", "finetune_classes", "keep"):
             absent = set(getattr(self, setting) or ()) - set(present)
             if absent:
                 known = ", ".join(map(str, present))
                 raise DataError(f"{path}: dataset.{setting} names class {min(absent)}; the file has the classes {known}")
-
-    def _used(self, present: list[int], path: Path) -> list[int]:
-        # The original classes of training and test records: public, unless only the file at hand says them.
-        info = info_of(self.name)
-        if self.finetune_classes is not None or info is None:
+        if self.finetune_classes is not None or self._info is None:
             return sorted(self.finetune_classes or present)
-        used = sorted(map(int, info["label"]))
+        used = sorted(map(int, self._info["label"]))
         if not set(present) <= set(used):
             listed = ", ".join(map(str, used))
             raise DataError(f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: {listed}")
@@ -216,12 +208,15 @@ class MedMnist:
     def _classes_fact(self) -> Fact:
         if self.finetune_classes is not None:
             return classes_fact("dataset.finetune_classes")
-        if info_of(self.name) is not None:
+        if self._info is not None:
             return proved("the list of classes is MedMNIST's own, as published")
         return void(
             f"the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
             f"which has it ({INSTALL})",
         )
+
+    def _records(self, images: np.ndarray, labels: np.ndarray, ids: np.ndarray, used: list[int]) -> Records:
+        return records(self._scaled(images), self._indices(labels, used), ids)
 
     def _scaled(self, images: np.ndarray) -> np.ndarray:
         # [n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once.
@@ -237,8 +232,7 @@ class MedMnist:
         return np.searchsorted(used, labels).astype(np.int64)
 
     def _names(self, used: list[int]) -> tuple[str, ...]:
-        info = info_of(self.name)
-        names = {c: info["label"][str(c)] if info else f"class {c}" for c in used}
+        names = {c: self._info["label"][str(c)] if self._info else f"class {c}" for c in used}
         if self.positive is None:
             return tuple(names.values())
         sides = ([c for c in used if (c in self.positive) == side] for side in (False, True))
@@ -266,25 +260,22 @@ def _read(columns: Columns, splits: tuple[str, ...]) -> tuple[np.ndarray, np.nda
 def _images(columns: Columns, key: str) -> np.ndarray:
     # [n, c, h, w] uint8.
     images = columns.matrix(key, "MedMNIST's format")
-    if images.dtype != np.uint8:
-        raise DataError(f"{columns.path}: {key} is {images.dtype}, expected uint8 pixels 0..255")
-    if images.ndim == 3:
-        return images[:, None]
-    if images.ndim == 4 and images.shape[3] == 3:
-        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    raise DataError(
-        f"{columns.path}: {key} has shape {images.shape}, expected [n, h, w] or [n, h, w, 3]; "
-        "three-dimensional sets are unsupported"
-    )
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
+        raise DataError(
+            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, expected uint8 pixels 0..255, [n, h, w] or "
+            "[n, h, w, 3]; three-dimensional sets are unsupported"
+        )
+    return images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
 def _labels(columns: Columns, key: str) -> np.ndarray:
     # [n] int64, MedMNIST's own classes.
     labels = columns.array(key, "MedMNIST's format")
-    if labels.dtype.kind == "f":
-        raise DataError(f"{columns.path}: {key} must be whole numbers")
-    if labels.ndim == 2 and labels.shape[1] > 1:
-        raise DataError(f"{columns.path}: {key} has {labels.shape[1]} labels per record; several labels are unsupported")
+    if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
+        raise DataError(
+            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, expected one whole number per record; "
+            "several labels are unsupported"
+        )
     return labels.reshape(-1).astype(np.int64)
 
 
@@ -310,50 +301,35 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
         raise DataError(f"{path}: cannot read medmnist's INFO: {error}; reinstall it: {INSTALL}") from None
 
 
-def info_of(name: str) -> Mapping[str, Any] | None:
-    """INFO of one data set; None if medmnist is not installed. Raises ConfigError for an unknown name."""
-    info = all_info()
-    if info is not None and name not in info:
-        raise ConfigError(f"dataset.name: no MedMNIST data set is called '{name}'{nearest(name, info)}")
-    return None if info is None else info[name]
-
-
-def official(info: Mapping[str, Any], size: int) -> tuple[str, str]:
-    """(url, MD5) of the file of one size. Raises ConfigError if there is none."""
-    url, md5 = f"url{_suffix(size)}", f"MD5{_suffix(size)}"
-    if url not in info or md5 not in info:
-        sizes = [28, *(int(key.removeprefix("url_")) for key in info if key.startswith("url_"))]
-        raise ConfigError(f"dataset.size: {info['python_class']} comes in sizes {sizes}, not {size}")
-    return info[url], info[md5]
-
-
-def _suffix(size: int) -> str:
-    return "" if size == 28 else f"_{size}"
-
-
 def _md5(path: Path) -> str:
     import pooch
 
-    digest: str = pooch.file_hash(str(path), alg="md5")
-    return digest
+    return str(pooch.file_hash(str(path), alg="md5"))
 
 
-def _download(url: str, md5: str, path: Path) -> None:
-    """The file appears once it is verified.
+def _official(path: Path, url: str, md5: str, download: bool) -> Path:
+    """The file of this hash; where it is not there and may be downloaded, it appears once it is verified.
 
     Raises:
         DataMissing: the file cannot be had (offline), or not be written; says where to put it by hand.
-        DataError: what came has another hash.
+        DataError: what is there, or what came, has another hash.
     """
     import pooch
 
+    if path.exists() and (actual := _md5(path)) != md5:
+        raise DataError(
+            f"{path}: MD5 {actual}, and medmnist's official file has {md5}: delete it to download it again, or accept it "
+            f"as a local file with dataset.path={path.name}"
+        )
+    if not path.exists() and not download:
+        raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
     by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         downloader = pooch.HTTPDownloader(timeout=30)
         pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
     except OSError as error:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
         raise DataError(f"{url}: the downloaded file does not have medmnist's MD5 {md5}; try again, or {by_hand}") from None
+    return path

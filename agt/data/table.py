@@ -34,7 +34,7 @@ from pydantic import Field
 
 from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, split_fact
 from agt.data.files import NULLS, Columns, CsvFormat, open_columns, same_length
-from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent, meaning
+from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
@@ -59,86 +59,6 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
     if not math.isfinite(2 * (edges[-1] - edges[0])):
         wide = [edges[0], edges[-1]]
         raise ValueError(f"{name}: the range {wide} is too wide to compute with: give the range that values lie in")
-
-
-def outside_range(column: str, numbers: np.ndarray, low: float, high: float) -> Outside:
-    """How many numbers lie outside a range and are clipped to it.
-
-    Args:
-        numbers: [n], NaN where missing.
-    """
-    known = numbers[~np.isnan(numbers)]
-    count = int(((known < low) | (known > high)).sum())
-    seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
-    return Outside(column, count, len(known), f"[{low:g}, {high:g}]", seen)
-
-
-def outside_list(column: str, words: np.ndarray, values: Sequence[str | int]) -> Outside:
-    """How many values are not in a list and count as other.
-
-    Args:
-        words: [n] text, None where missing.
-    """
-    total, others = _counted(words, values)
-    return Outside(column, others.total(), total, f"the {len(values)} listed", _some(others) if total else "no value")
-
-
-def range_notes(outside: Outside) -> tuple[str, ...]:
-    """For the data owner: how many numbers are clipped."""
-    if not outside.total:
-        return (f"column '{outside.column}' has no value in any record.",)
-    if not outside.count:
-        return ()
-    share = f"{outside.count} of {outside.total} values outside {outside.declared}"
-    return (f"column '{outside.column}': {share} are clipped to it (they go from {outside.seen}).",)
-
-
-def check_values(words: np.ndarray, values: Sequence[str | int], setting: str, column: str, path: Path) -> tuple[str, ...]:
-    """Hold a column of text against its public list of values.
-
-    Args:
-        words: [n] text, None where missing.
-        values: the list.
-        setting: the key of the list, for messages.
-
-    Returns:
-        notes: few values are in the list, or some are but for spaces, capitals or the way a number is written.
-
-    Raises:
-        DataError: there are values, and none of them is in the list.
-    """
-    total, others = _counted(words, values)
-    if not total:
-        return (f"column '{column}' has no value in any record.",)
-    if others.total() == total:
-        raise DataError(
-            f"{path}: column '{column}': none of its {total} values is in {setting}, so each would count as other: "
-            f"the column has {_some(others)}; the list has {_some(map(str, values))}"
-        )
-    notes = []
-    if 2 * others.total() > total:
-        share = f"{others.total()} of {total} values are not in {setting} and count as other"
-        notes.append(f"column '{column}': {share}, such as {_some(others)}.")
-    meant = {meaning(str(value).casefold()) for value in values}
-    near = [word for word in others if meaning(word.casefold()) in meant]
-    if near:
-        notes.append(
-            f"column '{column}': {_some(near)} would be in {setting} but for spaces, capitals or the way a number is "
-            "written, and count as other."
-        )
-    return tuple(notes)
-
-
-def _counted(words: np.ndarray, values: Sequence[str | int]) -> tuple[int, Counter[str]]:
-    # How many values there are, and how often each occurs that is not listed, in the order of their first places.
-    known = Counter(word for word in words.tolist() if word is not None)
-    listed = {str(value) for value in values}
-    return known.total(), Counter({word: count for word, count in known.items() if word not in listed})
-
-
-def _some(words: Iterable[str], most: int = 3) -> str:
-    words = list(words)
-    return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 # -- the source -----------------------------------------------------------------------------------------------------------
@@ -256,21 +176,22 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        parts = {name: columns.numbers(name, f"dataset.numeric.{name}", self._markers) for name in self.numeric}
+        parts: dict[str, np.ndarray] = {
+            name: columns.numbers(name, f"dataset.numeric.{name}", self._markers) for name in self.numeric
+        }
         for name, values in self.categorical.items():
             parts[name] = columns.words(name, f"dataset.categorical.{name}", self._markers)
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len(next(iter(parts.values())))
         same_length(columns.path, n, parts)
         numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
-        for into, names in ((numbers, self.numeric), (words, self.categorical)):
-            for place, name in enumerate(names):
-                into[:, place] = parts.pop(name)
-        _refuse(np.isinf(numbers), self.numeric, columns, "an infinite value: repair or drop it")
-        if self.missing == "error":
-            remedy = "no value: repair or drop it, or set dataset.missing=indicator"
-            _refuse(np.isnan(numbers), self.numeric, columns, remedy)
-            _refuse(pd.isna(words), self.categorical, columns, remedy)
+        for into, group in ((numbers, self.numeric), (words, self.categorical)):
+            for place, name in enumerate(group):
+                into[:, place] = column = parts.pop(name)
+                bad = pd.isna(column) & (self.missing == "error")
+                columns.refuse(name, "dataset", bad, column, "repair or drop it, or set dataset.missing=indicator")
+                bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
+                columns.refuse(name, "dataset", bad, column, "an infinite value: repair or drop it")
         return numbers, words
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
@@ -291,13 +212,28 @@ class Table(LabelledFile):
         )
 
     def _notes(self, files: Sequence[FileRows], ranges: Mapping[str, Limits]) -> tuple[str, ...]:
-        # How columns and declarations fit, for the data owner.
+        # How columns and declarations fit, for the data owner. Raises DataError where every value would count as other.
         there = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-        numbers, words = (np.concatenate(arrays) for arrays in zip(*there, strict=True))
-        notes = [range_notes(outside) for outside in self._outside_ranges(numbers, ranges)]
-        for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
-            notes.append(check_values(column, values, f"dataset.categorical.{name}", name, files[0].columns.path))
-        return tuple(note for column_notes in notes for note in column_notes)
+        notes = []
+        for outside in self._compared([np.concatenate(arrays) for arrays in zip(*there, strict=True)], ranges):
+            column, share = f"column '{outside.column}'", f"{outside.count} of {outside.total} values"
+            listed = self.categorical.get(outside.column)
+            if not outside.total:
+                notes.append(f"{column} has no value in any record.")
+            elif listed and outside.count == outside.total:
+                raise DataError(
+                    f"{files[0].columns.path}: {column}: none of its {outside.total} values is in "
+                    f"dataset.categorical.{outside.column}, so each would count as other: the column has {outside.seen}; "
+                    f"the list has {_some(map(str, listed))}"
+                )
+            elif listed and outside.rate > 0.5:
+                which = f"not in dataset.categorical.{outside.column} and count as other"
+                notes.append(f"{column}: {share} are {which}, such as {outside.seen}.")
+            elif outside.count and not listed:
+                notes.append(
+                    f"{column}: {share} outside {outside.declared} are clipped to it (they go from {outside.seen})."
+                )
+        return tuple(notes)
 
     def _constants(self) -> FileConstants:
         if self.settled is None and self._listed and None not in self.numeric.values():
@@ -308,14 +244,22 @@ class Table(LabelledFile):
         return self._encoding(self._limits(constants))(*content)
 
     def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
-        numbers, words = content
-        listed = zip(self.categorical.items(), words.T, strict=True)
-        lists = [outside_list(name, column, values) for (name, values), column in listed]
-        return self._outside_ranges(numbers, self._limits(constants)) + lists
+        return self._compared(content, self._limits(constants))
 
-    def _outside_ranges(self, numbers: np.ndarray, ranges: Mapping[str, Limits]) -> list[Outside]:
-        columns = zip(ranges.items(), numbers.T, strict=True)
-        return [outside_range(name, column, limits[0], limits[-1]) for (name, limits), column in columns]
+    def _compared(self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]) -> list[Outside]:
+        # How many numbers of each column are outside its range, and how many words outside its list.
+        found = []
+        for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
+            known = column[~np.isnan(column)]
+            count = int(((known < limits[0]) | (known > limits[-1])).sum())
+            seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
+            found.append(Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen))
+        for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
+            words = Counter(word for word in column.tolist() if word is not None)
+            others = [word for word in words if word not in {*map(str, values)}]
+            count, total = sum(words[word] for word in others), words.total()
+            found.append(Outside(name, count, total, f"the {len(values)} listed", _some(others) if total else "no value"))
+        return found
 
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
@@ -380,10 +324,9 @@ def _range_of(column: np.ndarray, name: str) -> Limits:
     return low, high
 
 
-def _refuse(bad: np.ndarray, names: Iterable[str], columns: Columns, fault: str) -> None:
-    if bad.any():
-        row, column = map(int, np.argwhere(bad)[0])
-        raise DataError(f"{columns.path}: column '{list(names)[column]}', {columns.row(row)}: {fault}")
+def _some(words: Iterable[str], most: int = 3) -> str:
+    words = list(words)
+    return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 # -- features -------------------------------------------------------------------------------------------------------------

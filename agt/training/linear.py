@@ -85,7 +85,7 @@ the same directions, and by less: at the same accuracy its distances are longer.
 
 grows with B, so that more records mean longer distances; for large B more slowly than B, so that they also mean a better
 fit; and one-against-the-rest heads of several classes, each with few records of its own, are held back less. The form and
-the constants were chosen once by ``scripts/choose_recipe.py``, on public data.
+the constants were chosen once by ``scripts/choose_recipe.py`` at revision 837fd68, on public data.
 
 Nothing here reads a record: what is settled depends on the certificate, B, the classes and the public cap on a unit's rows.
 Where no size is declared B is the actual number of records, and condition c does not hold, as without the recipe.

@@ -1,19 +1,36 @@
-"""agt audit certificate: neighbours of a user's own run are trained, and its certificates are held against them."""
+"""agt audit certificate: neighbours of a run are trained, and every claim of its certificates is held against them.
+
+What is audited is the model as it was saved. A violation is a counterexample, certain but for the claim's own conditions.
+No violation is no proof; so it is counted how close the neighbours came, and with that which narrowing of a bound would
+have been noticed.
+"""
 
 import json
 import math
-from collections.abc import Iterator
-from typing import Annotated, ClassVar
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from pydantic import Field
+from torch import Tensor
 
-from agt.audit.certificate import Auditor, Extent, audit_certificates
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
-from agt.errors import ConfigError
+from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbour_of, neighbours_of, retrained
+from agt.certificates.box import Certificates
+from agt.errors import AgtError, ConfigError
+from agt.models.box import BoxModel
+from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.models.tube import TubeModel
+from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import schema
+from agt.training.ensemble import shards
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
@@ -25,11 +42,220 @@ CODE_KEYS = ("agt", "revision")  # of env.json
 GRAINS = {"float64": 1e-6, "float32": 2e-3}
 """Dtype -> how far ends of boxes may be from those of training again on another processor, in widths of a box."""
 MAX_REFUSALS_SHOWN = 3
+SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
+EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
+KEPT_EDITS = 16  # that went farthest
+LONG_SECONDS = 300  # of an audit in which other processes are worth their start
+Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
+
+
+# -- what each kind of model bounds ------------------------------------------------------------------------------------
+
+
+class BoxBounds:
+    """Parameters are bounded one by one, by boxes."""
+
+    @staticmethod
+    def shares(mine: BoxModel, theirs: BoxModel, k: int) -> Shares | None:
+        """How far each parameter went of what ``mine`` allows at k; above 1: out of bounds. None: no bound is kept, as k is
+        beyond the grid."""
+        box, shares = mine.box, Shares()
+        index = next((i for i, each in enumerate(box.ks) if each >= k), None)
+        if index is None:
+            return None
+        for name, value in theirs.box.nominal.items():
+            lower, point, upper = box.lower[name][index], box.nominal[name], box.upper[name][index]
+            moved = (value - point).double()
+            room = torch.where(moved > 0, upper.double() - point.double(), point.double() - lower.double())
+            inside = (lower <= value) & (value <= upper)
+            share = torch.where(moved == 0, 0.0, moved.abs() / room.clamp(min=1e-300))
+            share = torch.where(inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
+            shares[name] = float(share.max()) if share.numel() else 0.0
+        return shares
+
+    @staticmethod
+    def outside(outer: BoxModel, inner: BoxModel) -> tuple[int, int]:
+        """(ends of ``inner`` at k - 1 that stick out of ``outer`` at k, ends looked at); on a dense grid."""
+        out = looked = 0
+        for name in outer.box.lower:
+            low, high = outer.box.lower[name][1:], outer.box.upper[name][1:]
+            out += int((low > inner.box.lower[name][:-1]).sum() + (inner.box.upper[name][:-1] > high).sum())
+            looked += 2 * low.numel()
+        return out, looked
+
+    @staticmethod
+    def numbers(model: BoxModel) -> list[Tensor]:
+        """All that is bounded, and the bounds."""
+        box = model.box
+        return [tensor for part in (box.nominal, box.lower, box.upper) for tensor in part.values()]
+
+    @staticmethod
+    def drift(recorded: BoxModel, again: BoxModel) -> float:
+        """How far recorded ends of boxes lie from those of training again, at most, in widths of the latter's boxes."""
+        farthest, mine, theirs = 0.0, recorded.box, again.box
+        for name, lower in theirs.lower.items():
+            width = (theirs.upper[name].double() - lower.double()).clamp(min=1e-300)
+            for there, here in ((mine.lower[name], lower), (mine.upper[name], theirs.upper[name])):
+                difference = (there.double() - here.double()).abs()
+                shares = torch.where(difference == 0, 0.0, difference / width)[1:]
+                if shares.numel():  # nothing of a grid of k = 0 alone
+                    farthest = max(farthest, float(shares.max().nan_to_num()))
+        return farthest
+
+
+class TubeBounds:
+    """All parameters are bounded together, by a radius for each k."""
+
+    @staticmethod
+    def shares(mine: TubeModel, theirs: TubeModel, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``; None where k has no radius."""
+        radius = float(mine.trained.radii[k]) if k <= mine.farthest else np.inf
+        return {"weight": _distance(mine, theirs) / radius} if np.isfinite(radius) else None
+
+    @staticmethod
+    def outside(outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
+        """(radii of ``inner`` at k - 1 whose ball sticks out of that of ``outer`` at k, radii looked at)."""
+        large, small = outer.trained.radii[1:], inner.trained.radii[:-1]
+        return int((small + _distance(outer, inner) > large).sum()), len(large)
+
+    @staticmethod
+    def numbers(model: TubeModel) -> list[Tensor]:
+        """All that is bounded, and the bounds."""
+        return [model.trained.weight, torch.from_numpy(model.trained.radii)]
+
+    @staticmethod
+    def drift(recorded: TubeModel, again: TubeModel) -> float:
+        """How far recorded radii lie from those of training again, at most, of the latter's."""
+        mine, theirs = recorded.trained.radii, again.trained.radii
+        known = np.isfinite(mine) & np.isfinite(theirs) & (theirs > 0)
+        shares = np.abs(mine[known] - theirs[known]) / theirs[known]
+        return float(shares.max(initial=0.0)) if ((mine == theirs) | known).all() else math.inf
+
+
+class HeadBounds:
+    """A linear head, which a sensitivity bounds."""
+
+    @staticmethod
+    def shares(mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``."""
+        sensitivity, difference = mine.trained.sensitivity, theirs.trained.weight - mine.trained.weight
+        length = torch.linalg.vector_norm
+        moved = length(difference, dim=1).max() if mine.trained.loss.kind == "one_vs_all" else length(difference)
+        return {"weight": float(moved) * SLACK / (k * sensitivity.per_k or sensitivity.rounding)}
+
+    @staticmethod
+    def numbers(model: LinearModel) -> list[Tensor]:
+        """All that is bounded."""
+        return [model.trained.weight]
+
+    @staticmethod
+    def drift(recorded: LinearModel, again: LinearModel) -> float:
+        """0: the sensitivity does not depend on the records."""
+        return 0.0
+
+
+BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds}
+
+
+def bounds_of(model: Model) -> Any:
+    """What bounds a model's parameters."""
+    return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)
+
+
+def _distance(mine: TubeModel, theirs: TubeModel) -> float:
+    """How far apart two networks' weights are, rounded down."""
+    return float(torch.linalg.vector_norm(theirs.trained.weight - mine.trained.weight)) * SLACK
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+
+ReadCertificates = Callable[[Certificates], tuple[np.ndarray, np.ndarray]]
+
+
+def by_distance(known: Certificates) -> tuple[np.ndarray, np.ndarray]:
+    """(labels, stable distances)."""
+    return known.prediction, known.stable_distance
+
+
+def by_index(known: Certificates) -> tuple[np.ndarray, np.ndarray]:
+    """(labels, distances in steps of the grid)."""
+    return known.prediction, known.grid_steps
+
+
+def roots(
+    ask: Callable[[np.ndarray], Certificates], read: ReadCertificates, low: np.ndarray, high: np.ndarray, most: int
+) -> np.ndarray:
+    """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a certificate ends.
+
+    Args:
+        read: (labels, distances) of certificates.
+        low, high: [n, ...] ends of lines. Of line i the label alone is followed, or whether the distance is at least
+            i mod (most + 1) beside it; lines along which that does not change are left out.
+    """
+    level, every = np.arange(len(low)) % (most + 1), np.arange(len(low))
+
+    def key(known: Certificates, which: np.ndarray) -> np.ndarray:
+        label, near = read(known)
+        code: np.ndarray = 2 * label + ((near >= level[which]) & (level[which] > 0))
+        return code
+
+    chosen = np.flatnonzero(key(ask(low), every) != key(ask(high), every))
+    return halved(lambda x: key(ask(x), chosen), low[chosen], high[chosen]) if len(chosen) else low[:0]
+
+
+def halved(key: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """[2 n, ...]: each of ``low`` and ``high``, moved towards each other until a rounding lies between them.
+
+    Args:
+        key: queries -> [n] what is to be told apart; it differs between the two ends of each line.
+    """
+    start = key(low)
+    for _ in range(52):
+        middle = (low + high) / 2
+        same = (key(middle) == start).reshape(-1, *[1] * (low.ndim - 1))
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.concatenate([low, high])
+
+
+def torn(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], symmetric: bool) -> np.ndarray:
+    """[n] bool: queries of which neighbours say what no two may.
+
+    Args:
+        one, two: (labels, distances) of the run, and of a neighbour one k away.
+        symmetric: the run is a neighbour of its neighbour too.
+    """
+    (label, near), (other, far) = one, two
+    if not symmetric:
+        jumped: np.ndarray = (near > far + 1) | ((label != other) & (near > 0))
+        return jumped
+    either: np.ndarray = (abs(near - far) > 1) | ((label != other) & ((near > 0) | (far > 0)))
+    return either
+
+
+def ks_apart(edit: Edited, relation: str) -> int:
+    """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
+    gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
+    return gone + come if relation in ("add_remove", "remove", "paper_unlearning") else max(gone, come)
+
+
+# -- the audit ---------------------------------------------------------------------------------------------------------
 
 
 @schema
 class Certificate:
-    """How hard it tries (``agt.audit.certificate.Extent``): see conf/audit/certificate.yaml."""
+    """How hard an audit tries.
+
+    Attributes:
+        units: as many are left out one by one, drawn at random where there are more; None: all.
+        neighbours: edited datasets made to hurt, at distances 1 to ``farthest``.
+        farthest: the greatest k.
+        bounded: neighbours that are trained with all their bounds.
+        queries: test records that are asked.
+        lines: lines between them along which roots are looked for.
+        seconds: no new neighbours are begun after so many; None: no limit.
+        again: train the run itself again, with its bounds.
+    """
 
     name: ClassVar[str] = "certificate"
     units: Count | None = 200
@@ -67,12 +293,9 @@ class Certificate:
             )
         if self.farthest > max(model.farthest, 1):
             console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}")
-        extent = Extent(
-            self.units, self.neighbours, self.farthest, self.bounded, self.queries, self.lines, self.seconds, self.again
-        )
         with console.progress("certificate audit", "neighbour") as report:
             auditor = audit_certificates(
-                model, extent, given.seed, lambda stage, done, of: report(done, of, done, of)
+                model, self, given.seed, lambda stage, done, of: report(done, of, done, of)
             )  # fmt: skip
         conditions = tuple(
             f"condition {c.letter} ({c.name}): {c.standing}: {c.why.removeprefix(f'{c.standing}: ')}"
@@ -84,6 +307,351 @@ class Certificate:
             (*notes(auditor), *conditions), tables(auditor),
             metrics={"neighbours": tally.trained, "deviation": tally.share, "pairs": tally.pairs},
         )  # fmt: skip
+
+
+@dataclass
+class EditTally:
+    """What one kind of edit showed: neighbours planned, trained and refused; the largest deviation over its bound."""
+
+    planned: int = 0
+    trained: int = 0
+    refused: int = 0
+    share: float = 0.0
+
+
+@dataclass
+class Tally:
+    """What an audit saw; counterexamples with the edits that made them.
+
+    Attributes:
+        kinds: (edit in words, distance) -> what it showed.
+        groups: parameters by name -> the largest deviation over its bound.
+        outside: neighbours whose parameters left their bound, in words.
+        labels: certified (neighbour, query) pairs looked at; ``turned``: in words, neighbours that changed a label;
+            ``wrong``: labels that changed.
+        units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
+        why: what training refused, in its words.
+        unreached: (neighbour, member) pairs farther than the grid reaches.
+        pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which ``stuck`` out; ``compared``
+            (pair, query), of which ``torn``: distances more than 1 apart, or a label that turned before its distance was 0.
+        bits: numbers of the run compared with those of training it again, of which ``differ``; None: it was not.
+        idle: the largest deviation of that training over what rounding is allowed.
+        drift: how far ends of boxes lie from its own, at most, in widths of a box.
+    """
+
+    kinds: dict[tuple[str, int], EditTally] = field(default_factory=dict)
+    groups: Shares = field(default_factory=dict)
+    outside: list[str] = field(default_factory=list)
+    labels: int = 0
+    turned: list[str] = field(default_factory=list)
+    wrong: int = 0
+    units: int = 0
+    memorised: list[tuple[bool, int]] = field(default_factory=list)
+    why: Counter[str] = field(default_factory=Counter)
+    unreached: int = 0
+    pairs: int = 0
+    ends: int = 0
+    stuck: int = 0
+    compared: int = 0
+    torn: int = 0
+    bits: int | None = None
+    differ: int = 0
+    idle: float = 0.0
+    drift: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """The largest deviation over its bound."""
+        return max(self.groups.values(), default=0.0)
+
+    @property
+    def trained(self) -> int:
+        """Neighbours."""
+        return sum(each.trained for each in self.kinds.values())
+
+    def of(self, edit: Edited) -> EditTally:
+        """Where an edit's kind is counted: by one step's story, or how many steps."""
+        words = edit.story[0] if len(edit.story) == 1 else f"{len(edit.story)} edits after one query"
+        return self.kinds.setdefault((words, edit.distance), EditTally())
+
+
+@dataclass
+class Auditor:
+    """An audit of one saved model.
+
+    Attributes:
+        model: as saved; its problem holds the records that it was trained on.
+        extent: how hard to try.
+        rng: of every choice.
+        on_progress: called with how many neighbours are done, of how many.
+        until: the time at which the stage at work begins nothing new.
+        cut: a stage had more to do than time.
+    """
+
+    model: Model
+    extent: Certificate
+    rng: np.random.Generator
+    on_progress: Callable[[int, int], None] = lambda done, of: None
+    tally: Tally = field(default_factory=Tally)
+    started: float = field(default_factory=time.monotonic)
+    until: float = math.inf
+    cut: bool = False
+
+    def __post_init__(self) -> None:
+        settings, dataset = self.problem.settings, self.problem.dataset
+        self.certificate, self.relation = settings.certificate.name, settings.relation.name
+        self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
+        self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
+        self.read: ReadCertificates = by_distance if self.dense else by_index
+        asked = dataset.test if len(dataset.test) > 1 else dataset.train
+        chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
+        self.line_ends = np.asarray(asked.take(chosen).features)
+        self.queries = np.concatenate([self.line_ends[: self.extent.queries], self.roots_of(self.model)])
+        self.known = self.model.certify(self.queries)
+        self.editor = Editor(Terms.of(self.problem), self.rng)
+        self.unchanged = Edited(dataset.train)
+
+    @property
+    def problem(self) -> Problem:
+        """What was trained."""
+        return self.model.problem
+
+    @property
+    def exact(self) -> bool:
+        """Whether distances and bounds of neighbours are claimed to go together: not where a tube has actual gradients."""
+        if self.certificate == "tube":
+            return self.symmetric
+        return self.certificate != "box" or self.problem.recipe.training.product == "exact"
+
+    @property
+    def nests(self) -> bool:
+        """Whether boxes or balls of neighbours are claimed to lie within one another."""
+        return self.certificate in ("box", "tube") and self.dense and self.exact
+
+    @property
+    def late(self) -> bool:
+        """Whether no time is left to the stage at work."""
+        late = time.monotonic() > self.until
+        self.cut |= late
+        return late
+
+    def run(self, on_progress: Callable[[str, int, int], None]) -> None:
+        """Every stage, each with its equal share of the time that is left."""
+        stages = {"training it again": self.again} if self.extent.again else {}
+        stages |= {"edits": self.attack, "pairs with bounds": self.pairs, "leaving one out": self.leave_out}
+        for place, (name, stage) in enumerate(stages.items()):
+            self.on_progress = lambda done, of, name=name: on_progress(name, done, of)  # type: ignore[misc]
+            self.share_time(len(stages) - place)
+            stage()
+
+    def share_time(self, stages: int) -> None:
+        """Give the next of so many stages its equal share of the time that is left."""
+        if self.extent.seconds is not None:
+            now = time.monotonic()
+            self.until = now + max(0.0, self.started + self.extent.seconds - now) / stages
+
+    def roots_of(self, model: Model) -> np.ndarray:
+        """Queries a rounding away from where a model's label changes, or its certificate of a k within reach ends.
+
+        Lines go from one record to another, and as far again.
+        """
+        rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
+        low, high = self.line_ends[rows].astype(np.float64)
+        found = roots(model.certify, self.read, low, 2 * high - low, self.extent.farthest)
+        half = len(found) // 2
+        chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
+        pairs: np.ndarray = found[np.concatenate([chosen, half + chosen])]
+        return pairs
+
+    def target(self, distance: int) -> Target:
+        """One of the queries that are barely certified at ``distance``, if there are any."""
+        reach = self.known.stable_distance
+        if not len(reach):
+            return Target(self.rng.normal(size=self.editor.terms.low.size), 0)
+        among = np.flatnonzero(reach >= distance) if (reach >= distance).any() else np.arange(len(reach))
+        row = int(self.rng.choice(among[np.argsort(reach[among], kind="stable")[:8]]))
+        return Target(self.queries[row].astype(np.float64).ravel(), int(self.known.prediction[row]))
+
+    # -- neighbours ----------------------------------------------------------------------------------------------------
+
+    def leave_out(self) -> None:
+        """Train without each unit, and see what the model had memorised of it."""
+        train, tally = self.problem.dataset.train, self.tally
+        names = np.unique(train.units[~train.public])
+        if self.extent.units is not None and len(names) > self.extent.units:
+            names = np.sort(self.rng.choice(names, self.extent.units, replace=False))
+        features = np.asarray(train.features)
+        near = next((k for k in self.problem.settings.kgrid.ks if k >= 1), 0) if self.certificate == "box" else 1
+        distance = self.model.certify(features, (near,)).stable_distance if near else np.zeros(len(train), dtype=np.int64)
+        right = self.model.predict(features) == train.labels
+        order = np.argsort(train.units, kind="stable")
+        starts, stops = (np.searchsorted(train.units[order], names, side) for side in ("left", "right"))
+        rows = [np.sort(order[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+        for edit, theirs, _ in self._trained([Edited(train, gone, (), 1, ("less one",)) for gone in rows]):
+            tally.units += 1
+            there = theirs.predict(features[edit.gone]) == train.labels[edit.gone]
+            change = right[edit.gone].astype(int) - there.astype(int)
+            tally.memorised += list(zip((distance[edit.gone] >= 1).tolist(), change.tolist(), strict=True))
+
+    def attack(self) -> None:
+        """Neighbours made to hurt: half of them anew, half from those that went farthest, one edit further."""
+        left, best = self.extent.neighbours, list[tuple[float, Edited]]()
+        while left and not self.late:
+            count = min(EDITS_AT_ONCE, left)
+            left -= count
+            edits = [self._next([edit for _, edit in best]) for _ in range(count)]
+            best += [(share, edit) for edit, _, share in self._trained(edits)]
+            best = sorted(best, key=lambda each: -each[0])[:KEPT_EDITS]
+
+    def _next(self, best: Sequence[Edited]) -> Edited:
+        """A new edit, a walk, or one that went far taken further: by another, or by the same newcomer once more."""
+        near = [edit for edit in best if edit.distance < self.extent.farthest]
+        if near and self.rng.random() < 0.5:
+            of = near[int(self.rng.integers(len(near)))]
+            if of.come and self.rng.random() < 0.7:
+                return self.editor.repeated(of)
+            return self.editor.step(of, self.target(of.distance + 1))
+        edit = self.unchanged
+        for _ in range(int(self.rng.integers(1, self.extent.farthest + 1)) if self.rng.random() < 0.3 else 1):
+            edit = self.editor.step(edit, self.target(edit.distance + 1))
+        return edit
+
+    def _trained(self, edits: Sequence[Edited]) -> Iterator[tuple[Edited, Model, float]]:
+        """Train neighbours while there is time, and hold them against parameters and labels; with how far each went."""
+        for edit in edits:
+            self.tally.of(edit).planned += 1
+        long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
+        neighbours = neighbours_of(self.model, edits, processes=long)
+        for done, edit in enumerate(edits):
+            if self.late:
+                return
+            self.on_progress(done, len(edits))
+            theirs, counts = next(neighbours), self.tally.of(edit)
+            if isinstance(theirs, AgtError):
+                counts.refused += 1
+                self.tally.why[str(theirs)] += 1
+                continue
+            counts.trained += 1
+            share = self._contained(edit, theirs)
+            counts.share = max(counts.share, share)
+            self._labels(edit, theirs)
+            yield edit, theirs, share
+        self.on_progress(len(edits), len(edits))
+
+    def _contained(self, edit: Edited, theirs: Model) -> float:
+        """How far a neighbour's parameters went of what the model allows them, all members together."""
+        shares = Shares()
+        for member, k in self._changed(edit).items():
+            mine = members_of(self.model)[member]
+            one = bounds_of(mine).shares(mine, members_of(theirs)[member], k)
+            if one is None:
+                self.tally.unreached += 1
+                continue
+            shares = {name: max(share, shares.get(name, 0.0)) for name, share in one.items()}
+        for name, share in shares.items():
+            self.tally.groups[name] = max(self.tally.groups.get(name, 0.0), share)
+        if max(shares.values(), default=0.0) > 1:
+            name = max(shares, key=lambda each: shares[each])
+            self.tally.outside.append(f"{name} at distance {edit.distance} ({', '.join(edit.story)})")
+        return max(shares.values(), default=0.0)
+
+    def _changed(self, edit: Edited) -> dict[int, int]:
+        """Member -> how many k its records are away; those that an edit leaves alone are left out."""
+        ensemble = self.problem.settings.ensemble
+        gone = shards(edit.base.units[edit.gone], ensemble)
+        comers = [(int(shards(each.units[:1], ensemble)[0]), each) for each in edit.come]
+        changed = {}
+        for member in sorted({*gone.tolist(), *(home for home, _ in comers)}):
+            come = tuple(each for home, each in comers if home == member)
+            changed[member] = ks_apart(replace(edit, gone=edit.gone[gone == member], come=come), self.relation)
+        return changed
+
+    def _labels(self, edit: Edited, theirs: Model) -> None:
+        if not len(self.queries):
+            return
+        k = max(1, ks_apart(edit, self.relation))
+        held = self.known.stable_distance >= k
+        count = int(self._turned(theirs, held).sum())
+        self.tally.labels += int(held.sum())
+        self.tally.wrong += count
+        if count:
+            self.tally.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
+
+    def _turned(self, theirs: Model, held: np.ndarray) -> np.ndarray:
+        changed: np.ndarray = (theirs.predict(self.queries) != self.known.prediction) & held
+        return changed
+
+    # -- pairs, each with all its bounds -------------------------------------------------------------------------------
+
+    def pairs(self) -> None:
+        """Neighbours one k away with all their bounds: nesting, and distances 1 apart at most."""
+        for done in range(self.extent.bounded):
+            if self.late:
+                return
+            self.on_progress(done, self.extent.bounded)
+            edit = self.editor.step(self.unchanged, self.target(1))
+            try:
+                theirs = neighbour_of(self.model, edit.records)
+            except AgtError as error:
+                self.tally.why[str(error)] += 1
+                continue
+            self.tally.pairs += 1
+            if self.nests:
+                self._nested(theirs)
+            queries = np.concatenate([self.queries, self.roots_of(theirs)]) if len(self.queries) else self.queries
+            if len(queries):
+                sides = self.read(self.model.certify(queries)), self.read(theirs.certify(queries))
+                self.tally.compared += len(queries)
+                self.tally.torn += int(torn(*sides, self.symmetric).sum())
+
+    def _nested(self, theirs: Model) -> None:
+        for mine, other in zip(members_of(self.model), members_of(theirs), strict=True):
+            for outer, inner in ((mine, other), (other, mine))[: 2 if self.symmetric else 1]:
+                out, looked = bounds_of(mine).outside(outer, inner)
+                self.tally.stuck += out
+                self.tally.ends += looked
+
+    def again(self) -> None:
+        """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
+        records, tally = self.problem.dataset.train, self.tally
+        kept = self.certificate == "removal"  # its draws are on record, and training would draw anew
+        theirs = neighbour_of(self.model, records) if kept else retrained(self.problem, records)
+        tally.bits = 0
+        for mine, other in zip(members_of(self.model), members_of(theirs), strict=True):
+            bounds = bounds_of(mine)
+            for a, b in zip(bounds.numbers(mine), bounds.numbers(other), strict=True):
+                tally.bits += a.numel()
+                tally.differ += int((a != b).sum())
+            tally.idle = max(tally.idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
+            tally.drift = max(tally.drift, bounds.drift(mine, other))
+
+
+def audit_certificates(
+    model: Model,
+    extent: Certificate,
+    seed: int,
+    on_progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+) -> Auditor:
+    """Attack every certificate claim of a saved model.
+
+    Args:
+        model: its problem holds the records that it was trained on.
+        extent: how hard.
+        seed: of the audit's own choices.
+        on_progress: called with the stage and how many of its neighbours are done, of how many.
+
+    Returns:
+        The auditor, whose tally says what was seen.
+    """
+    auditor = Auditor(model, extent, np.random.default_rng(seed))
+    auditor.run(on_progress)
+    return auditor
+
+
+def members_of(model: Model) -> Sequence[Model]:
+    """The members of an ensemble, or the one model."""
+    members: Sequence[Model] = getattr(model, "members", (model,))
+    return members
 
 
 def _other_code(run: Run, record: RunRecord) -> str:

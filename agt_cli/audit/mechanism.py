@@ -7,8 +7,24 @@ import pandas as pd
 from pydantic import Field
 
 from agt.audit.findings import Finding
-from agt.audit.mechanism import AuditedPair, Choosing, Goal, TrialPlan, audit_alone, audit_pair, audit_quantile, search
-from agt.audit.weights import Heads, OnDone, Problems, audit_line, audit_objective, audit_weights, farthest, worst_line
+from agt.audit.mechanism import (
+    AuditedPair,
+    Choosing,
+    Goal,
+    Heads,
+    OnDone,
+    Problems,
+    TrialPlan,
+    audit_alone,
+    audit_line,
+    audit_objective,
+    audit_pair,
+    audit_quantile,
+    audit_weights,
+    farthest,
+    search,
+    worst_line,
+)
 from agt.errors import ConfigError
 from agt.mechanisms.claims import (
     Accounting,

@@ -1,18 +1,519 @@
-"""agt audit selftest: every planted violation must be found, and no sound twin; an auditor that fails one is broken."""
+"""agt audit selftest: every planted violation must be found, and no sound twin; an auditor that fails one is broken.
+
+``PLANTED`` has a name -> a function of a seed that plants the violation, audits it as a run would be audited, and returns
+the finding, whose outcome must be ``violated``: one for each path of attack. ``SOUND`` has the same without the flaw, whose
+finding must not be: an auditor that accuses all who come would find everything that is planted. They are audited with
+confidence ``SURE``, so that a right one is hardly ever accused by chance. ``agt audit selftest`` runs them all. What they
+draw and train follows from the seed alone: one thread, nothing compiled, no processes.
+"""
 
 import time
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import pandas as pd
+import torch
 
+from agt.api import Declared, fit
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.mechanism import (
+    Goal,
+    Heads,
+    NeighbourPair,
+    Problems,
+    Side,
+    TrialPlan,
+    audit_line,
+    audit_objective,
+    audit_pair,
+    audit_weights,
+    exact_loss,
+    search,
+    table_finding,
+)
+from agt.audit.membership import compare_labels
+from agt.audit.neighbours import retrained, without
+from agt.audit.prediction import LabellingPair, alike, between_roots, judged, most_telling
+from agt.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning, bits
+from agt.bounds.network import Box
+from agt.certificates.box import Certificates
+from agt.mechanisms.claims import Labelling, OnProgress
+from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import Noises, Shape
+from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.published import SmoothCauchy
+from agt.mechanisms.weights import ReleaseWeights
+from agt.models.box import BoxModel
+from agt.models.model import Model
+from agt.models.model import fit as fit_problem
+from agt.models.removal import RemovalModel, training_rows
+from agt.models.tube import TubeModel
+from agt.numeric import SeededRandomness, gaussian_mu
+from agt.problem import Problem
 from agt.settings import schema
+from agt.training.loop import Noise, NoiseConfig
+from agt.unlearning.newton import RemovableHead, brought_within, promise
+from agt_cli.audit.certificate import Certificate, audit_certificates
+from agt_cli.audit.certificate import findings as certificate_findings
+from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
+from agt_cli.audit.dpsgd import judged as judge_training
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.audit.page import PASSED, found
-from agt_cli.audit.planted import PLANTED, SOUND
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
+
+SURE = 0.9999
+COMPUTE = {"threads": 1, "kernel": "reference"}
+
+
+def worst(findings: Iterable[Finding]) -> Finding:
+    """One that is violated, if there is any."""
+    return max(findings, key=lambda finding: finding.violated)
+
+
+def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
+    """The model of a small run of two classes, about which all is declared."""
+    declared = Declared(classes=[0, 1], size=len(x), features=True, settings=True)
+    return fit(x, y, declared=declared, compute=COMPUTE, **settings).model
+
+
+# -- mechanisms --------------------------------------------------------------------------------------------------------
+
+DIFFERING = NeighbourPair(Side(1, 0), Side(0, 0))
+SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), Shape(50.0, 1.0, 40, 1)
+NOISES = Noises.of(SHAPE, SOLVED.eps, SOLVED.delta)
+
+
+@dataclass(frozen=True)
+class LeakyMechanism:
+    """A mechanism that says one thing and draws another."""
+
+    says: Mechanism
+    draws: Mechanism
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.draws if name == "release" else self.says, name)
+
+
+def plan_of(seed: int, trials: int = 10_000, confidence: float = 0.95) -> TrialPlan:
+    """Draws from the seed."""
+    return TrialPlan(trials, confidence, source=SeededRandomness(seed))
+
+
+def twice_the_budget(seed: int) -> Finding:
+    """Randomized response that claims epsilon 1 and draws as for 2."""
+    mechanism = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
+    return audit_pair(mechanism, DIFFERING, plan_of(seed), 0).verdict  # type: ignore[arg-type]
+
+
+def the_budget(seed: int) -> Finding:
+    """Randomized response that draws as it claims, many times over: the rates that are counted lie beyond the claim in half
+    of the audits, and their limits in none. Of its findings the worst."""
+    plans = (plan_of(20 * seed + each, 1000, SURE) for each in range(20))
+    return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0).verdict for plan in plans)
+
+
+def the_best_of_many(seed: int) -> Finding:  # no chance in it
+    """Counts that would contradict epsilon 1 as those of one event alone, and are said to be the best of a thousand's."""
+    words = ("counts", "they are of epsilon 1", "the best of 1,000 events", "1000 trials a side")
+    return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(Mistakes(230, 1000, 230, 1000))
+
+
+def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> Finding:
+    """What draws say of a mechanism on the worst pair of a small run with boxes for these k: two clouds in the plane."""
+    labels, rng = np.arange(600) % 2, np.random.default_rng(seed)
+    points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
+    model, plan = fitted(points, labels, certificate="box", ks=ks, epochs=2), plan_of(seed)
+    labelling = Labelling.of(model, mechanism, None, "paper")
+    found = search(labelling, Goal.of_labels(labelling, plan), points, 2, 4, seed)
+    assert found is not None, "there is a decision line between two clouds"
+    return audit_pair(mechanism, found.pair, plan, model.farthest).verdict
+
+
+def gap_of_the_grid(seed: int) -> Finding:
+    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of its own: one record less, and the
+    distance falls from 50 to 0 between the two models' roots."""
+    return audited_grid(SmoothCauchy(eps=1.0), (0, 50), seed)
+
+
+def jump_of_the_evidence(seed: int) -> Finding:
+    """smooth_cauchy on evidence that jumps by 50 from one dataset to the next, by its table: no draws."""
+    pair = NeighbourPair(Side(1, 50), Side(1, 0))
+    return table_finding(SmoothCauchy(eps=1.0), exact_loss(SmoothCauchy(eps=1.0), pair), str(pair), pair.where)
+
+
+def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> Finding:
+    """Released weights whose noise is made for half the sensitivity."""
+    heads = replace(Heads.without_data(1), moves=moves)
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 1000, confidence)).verdict
+
+
+def no_determinant(seed: int) -> Finding:  # no chance in it
+    """Objective perturbation at a Lambda that it would refuse, its noise made for epsilon as if no volume changed."""
+    guarantee, problems = ApproximateDP(1.0, 0.01), Problems.line(replace(SHAPE, strength=0.1), 0)
+    return audit_line(guarantee, problems, replace(NOISES, tilt=1 / gaussian_mu(guarantee.eps, guarantee.delta)))
+
+
+def rows_of_one_unit(seed: int) -> Finding:
+    """Objective perturbation whose noise is made for one row, and a unit that has ten."""
+    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=10), NOISES, plan_of(seed, 300))[0]
+
+
+def objective_perturbation(seed: int) -> Finding:
+    """Objective perturbation as it is: by its densities, and by what it draws."""
+    problems = Problems.line(SHAPE, 30)
+    drawn = audit_objective(SOLVED, problems, NOISES, plan_of(seed, 300, SURE))[0]
+    return worst((audit_line(SOLVED, problems, NOISES), drawn))
+
+
+# -- labels of agt predict, at a query between two heads -----------------------------------------------------------------
+
+
+def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
+    """Two heads, one without a record, whose labels claim epsilon 1 and are drawn as for another."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(120, 4))
+    having = fitted(x, (x[:, 0] + rng.normal(size=120) > 0).astype(int))
+    lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
+    mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
+    honest = (Labelling.of(side, mechanism.says) for side in (having, lacking))
+    pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
+    claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
+    at, event = most_telling(pair, queries, claim, 10_000, confidence)
+    rows = alike(pair, queries[at : at + 1], 10_000, rng)
+    drawn = (side.labels(rows, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking)))
+    words = ("labels of two heads", "they are of epsilon 1", "a query between their decision lines", "")
+    return judged(TestedClaim(*words, claim, confidence), event, *drawn)
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------
+
+EXTENT = Certificate(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
+PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
+AGAIN = replace(EXTENT, units=0, neighbours=0, again=True)  # the run itself alone
+STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
+
+
+@dataclass(frozen=True)
+class OverstatedDistance(BoxModel):
+    """A model whose certificates reach ``more`` steps of the grid farther than they should, or less far."""
+
+    more: int
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Certificates:
+        """Those of the model, moved along the grid."""
+        known = super().certify(features)
+        held = known.certified[np.clip(np.arange(len(known.ks)) - self.more, 0, len(known.ks) - 1)]
+        rows = [known.ks.index(k) for k in ks or known.ks]
+        return replace(known, ks=ks or known.ks, certified=held[rows])
+
+
+def boxed(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
+    """A run with boxes, of one step."""
+    rng = np.random.default_rng(seed)
+    if x is None or y is None:
+        x = rng.normal(size=(40, 3))
+        y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
+    model = fitted(x, y, **{"certificate": "box", "ks": 4, **STEP, **settings})
+    model = cast(BoxModel, model)
+    return model
+
+
+def in_tube(seed: int, spread: float = 1.0, **settings: Any) -> TubeModel:
+    """A run with a tube."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(40, 3))
+    given = {"certificate": {"name": "tube", "length": 1.0, "spread": spread}, "network": (8,), "epochs": 4, "ks": 4}
+    given |= {"loss": "binary_cross_entropy", "dtype": "float64", "lr": 4.0, "clip": 0.5, **settings}
+    model = fitted(x, (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int), **given)
+    model = cast(TubeModel, model)
+    return model
+
+
+def widened(model: BoxModel, times: float) -> BoxModel:
+    """Its boxes so many times as wide."""
+    box = model.box
+    ends = (
+        {name: box.nominal[name] + times * (end - box.nominal[name]) for name, end in side.items()}
+        for side in (box.lower, box.upper)
+    )
+    return replace(model, box=Box.of(box.ks, box.nominal, *ends))
+
+
+def overstated(model: BoxModel, more: int) -> BoxModel:
+    """Its distances so many steps farther."""
+    return OverstatedDistance(**{each.name: getattr(model, each.name) for each in fields(BoxModel)}, more=more)
+
+
+def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
+    """The finding about one claim."""
+    found = certificate_findings(audit_certificates(model, extent, seed))
+    return next(finding for finding in found if finding.subject.startswith(about))
+
+
+def all_audited(model: Model, seed: int) -> Finding:
+    """Certificates as they are made, every claim of theirs attacked; of the findings the worst."""
+    return worst(certificate_findings(audit_certificates(model, replace(EXTENT, bounded=2, again=True), seed)))
+
+
+def narrowed_tube(seed: int) -> Finding:
+    """Every radius 1 % less, in a one-step run from weights of 0, where each record's gradient is as long as any can be."""
+    model = in_tube(seed, spread=0.0, epochs=1)
+    trained = replace(model.trained, radii=model.trained.radii * 0.99)
+    return audited(replace(model, trained=trained), seed, "parameters")
+
+
+def box_of_other_products(seed: int) -> Finding:
+    """Boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
+    settings: dict[str, Any] = {"network": (4,), "epochs": 3}
+    rump = replace(boxed(seed, **settings), box=boxed(seed, product="rump", **settings).box)
+    return audited(rump, seed, "parameters and boxes", AGAIN)
+
+
+def memorised_and_certified(seed: int) -> Finding:
+    """Records each alone in a direction, which a large step learns by heart, and which are called certified."""
+    labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
+    return audited(overstated(boxed(seed, np.eye(16) * 4, labels, lr=40.0), 2), seed, "memorisation of certified")
+
+
+# -- training with noise -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoiselessTraining(NoisyTraining):
+    """The noise is forgotten."""
+
+    def drawn(self, seed: int | None) -> Noise:
+        """Zeros."""
+        noise = super().drawn(seed)
+        return lambda step: {name: torch.zeros_like(each) for name, each in noise(step).items()}
+
+
+def noisy(kind: type[NoisyTraining], seed: int, relation: str = "add_remove") -> NoisyTraining:
+    """A small training with noise of a linear head, with room for many canaries."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(20, 60)) / 8
+    given = {"certificate": "box", "ks": 0, **STEP, "epochs": 2, "clip": 0.05, "batch": {"count": 1, "n_max": 100}}
+    problem = fitted(x, np.arange(20) % 2, relation=relation, **given).problem
+    settings = replace(problem.settings, noise=NoiseConfig(epsilon=1.0, delta=1e-5, seed=seed))
+    model = fit_problem(replace(problem, settings=settings))
+    model = cast(BoxModel, model)
+    return kind.of(model, model.problem.dataset.train, seed)
+
+
+def audited_training(
+    kind: type[NoisyTraining], seen: str, seed: int, canary: str = "signs", confidence: float = 0.95
+) -> Finding:
+    """What those bounds say whose names have a word."""
+    trainer, effort = noisy(kind, seed), TrainingEffort(60, 40, confidence, seed)
+    one, several = (trainer.canaries(canary, count, seed) for count in (1, 60))
+    bounds = audit(trainer, one, effort, several)
+    return judge_training(trainer, one, effort, [bound for bound in bounds if seen in bound.estimator])
+
+
+# -- membership --------------------------------------------------------------------------------------------------------
+
+
+def overstated_labels(seed: int, more: int = 1) -> Finding:
+    """A linear head whose stable distances are one too long: labels beside its decision line tell a unit."""
+    rng, count = np.random.default_rng(seed), 20_000
+    x = rng.normal(size=(600, 3))
+    model = fitted(x, (x[:, 0] + rng.normal(size=600) > 0).astype(int))
+    turn = np.linspace(0, 2 * np.pi, count)
+    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
+    distance = model.certify(queries).stable_distance + more
+    return compare_labels(model, model.problem.dataset.train.units[:20], queries, distance, np.arange(count))
+
+
+# -- unlearning --------------------------------------------------------------------------------------------------------
+
+ROWS, GONE, MANY, SIGMA = 240, 12, 60, 0.02
+EFFORT = Effort(releases=4_000)
+EXACT = Promised("the model is what training without the erased records gives", exact=True)
+
+
+def problem(seed: int, certificate: Any, **settings: Any) -> Problem:
+    """A training on two classes that overlap."""
+    rng, y = np.random.default_rng(seed), np.arange(ROWS) % 2
+    x = 0.3 * (rng.normal(size=(ROWS, 6)) + y[:, None])
+    return fitted(x, y, certificate=certificate, ks=40, **settings).problem
+
+
+def less(trained: Problem, rows: RemovedRows) -> Problem:
+    """The same on the others."""
+    return trained.on(replace(trained.dataset, train=without(trained.dataset.train, rows)))
+
+
+def request(rows: int = GONE) -> Attack:
+    """Records of one class: all that go pull the same way."""
+    return Attack(f"a request of {rows} records of one class", (lambda served: np.arange(rows) * 2,))
+
+
+def looking() -> Attack:
+    """Whoever the weights that are served answer most wrongly asks next."""
+
+    def wrong(served: Served | None) -> RemovedRows:
+        assert served is not None
+        order: np.ndarray = np.argsort(served.shown)
+        return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
+
+    return Attack("a second request, chosen by what the first left", (*request().requests, wrong))
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Certified removal at one model: a step, brought within the budget, and noise drawn anew.
+
+    Attributes:
+        model: as trained.
+        rng: of noise. The product's comes from the operating system; of what is planted nothing is private.
+        stepped: which rows a step is taken for, of those that are asked for; None: these, and what that leaves is measured.
+        scale: of the noise, over the claimed one.
+        reused: whether every state has the noise of the first.
+    """
+
+    model: RemovalModel
+    rng: np.random.Generator
+    stepped: Callable[[RemovedRows], RemovedRows] | None = None
+    scale: float = 1.0
+    reused: bool = False
+
+    @classmethod
+    def trained(cls, seed: int, **flaws: Any) -> "Newton":
+        """On the data of a seed."""
+        model = fit_problem(problem(seed, {"name": "removal", "sigma": SIGMA}, weight_decay=0.05))
+        model = cast(RemovalModel, model)
+        return cls(model, np.random.default_rng(seed), **flaws)
+
+    @property
+    def claimed(self) -> Promised:
+        """What the method promises."""
+        return Promised.of(promise(self.model.config, self.model.state, self.model.known.objective.strength))
+
+    def begin(self) -> tuple[Served, Unlearn]:
+        """At the trained model, whose steps go on from one another."""
+        head, left = RemovableHead.of(self.model.known.objective, self.model.state), np.ones(ROWS, dtype=bool)
+        phi, labels = training_rows(self.model.problem, self.model.features)
+        targets = self.model.known.objective.targets(labels, 2)
+        first = self._served(self.model.state.weight, self.model.state.residual)
+        kept = None if first.seen is None or not self.reused else first.seen - first.values
+
+        def unlearn(rows: RemovedRows) -> Served:
+            left[rows] = False
+            taken = rows if self.stepped is None else self.stepped(rows)
+            if len(taken):
+                head.remove(phi[taken], targets[taken])
+            if self.stepped is None:
+                brought_within(head, phi[left], targets[left], self.model.budget or 0.0)
+            return self._served(head.weight, head.residual, kept)
+
+        return first, unlearn
+
+    def retrained(self, rows: RemovedRows) -> Served:
+        """Training without them."""
+        again = fit_problem(less(self.model.problem, rows))
+        again = cast(RemovalModel, again)
+        return self._served(again.state.weight, again.state.residual)
+
+    def _served(self, weight: np.ndarray, residual: float, noise: np.ndarray | None = None) -> Served:
+        values = weight.ravel()
+
+        def draw(n: int) -> np.ndarray:
+            fresh = self.scale * self.rng.normal(0, SIGMA, (n, len(values)))
+            return values + (fresh if noise is None else np.broadcast_to(noise, fresh.shape))
+
+        seen = draw(1)[0]
+        phi, labels = training_rows(self.model.problem, self.model.features)
+        right = (phi @ seen) * (2 * labels - 1)
+        within = residual / self.model.known.objective.strength
+        return Served(values, within=within, draw=draw, seen=seen, sigma=SIGMA, shown=right)
+
+
+def audited_newton(newton: Newton, attacks: Sequence[Attack], effort: Effort = EFFORT) -> tuple[Finding, ...]:
+    """The audit of a Newton method."""
+    return audit_unlearning("a Newton step", newton.begin, newton.retrained, attacks, newton.claimed, effort)[0]
+
+
+def broken_newton(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
+    """The finding of one test of a Newton method with flaws."""
+    found = audited_newton(Newton.trained(seed, **flaws), [attack])
+    return next(finding for finding in found if finding.measure == measure)
+
+
+def trained_again(seed: int, kept: int = 0) -> Finding:
+    """Training from those that stay, and so many that asked to go."""
+    trained = problem(seed, "stability")
+
+    def on(rows: RemovedRows) -> Served:
+        return Served(bits(fit_problem(less(trained, rows))))
+
+    unlearned = (None, lambda rows: on(rows[: len(rows) - kept]))
+    return audit_unlearning(EXACT.words, lambda: unlearned, on, [request(MANY)], EXACT, EFFORT)[0][0]
+
+
+def step_taken(seed: int) -> Finding:
+    """A step for the records that go, and noise as is claimed."""
+    return worst(audited_newton(Newton.trained(seed), [request(), looking()], replace(EFFORT, confidence=SURE)))
+
+
+Plant = Callable[[int], Finding]
+PLANTED: dict[str, Plant] = {
+    "randomized response that flips for another budget": twice_the_budget,
+    "smooth_cauchy whose distances come from the grid {0, 50}": gap_of_the_grid,
+    "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
+    "released weights whose noise is made for half the sensitivity": half_the_noise,
+    "objective perturbation that leaves out the determinant": no_determinant,
+    "objective perturbation of several rows of one unit": rows_of_one_unit,
+    "labels between two heads, drawn for another budget": answered,
+    "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
+    "a tube narrowed by 1 %": narrowed_tube,
+    "a box by other products than recorded": box_of_other_products,
+    "a stable distance one too large": lambda seed: audited(overstated(boxed(seed), 1), seed, "certified labels"),
+    "a certified record that was memorised": memorised_and_certified,
+    "stable distances that jump from one dataset to the next": lambda seed: audited(
+        overstated(boxed(seed), -2), seed, "stable distances", PAIRS
+    ),
+    "boxes that do not nest in those of a neighbour": lambda seed: audited(
+        widened(boxed(seed), 2.0), seed, "nesting", PAIRS
+    ),
+    "training that forgets its noise": partial(audited_training, NoiselessTraining, "every noisy sum"),
+    "training that forgets its noise, told step by step": partial(audited_training, NoiselessTraining, "step by step"),
+    "training that forgets its noise, told in one run": partial(
+        audited_training, NoiselessTraining, "one run", canary="dirac"
+    ),
+    "stable distances that are one too long": overstated_labels,
+    "unlearning: the Newton step is forgotten": partial(broken_newton, "epsilon", request(), stepped=lambda rows: rows[:0]),
+    "unlearning: the Newton step is for other records": partial(
+        broken_newton, "distance/claimed", request(), stepped=lambda rows: rows + 1
+    ),
+    "unlearning: a third of the noise": partial(broken_newton, "noise/claimed", request(), scale=1 / 3),
+    "unlearning: noise that was shown before": partial(broken_newton, "epsilon", looking(), reused=True),
+    "unlearning: training again keeps a record": partial(trained_again, kept=1),
+}
+SOUND: dict[str, Plant] = {
+    "randomized response that flips for its budget": the_budget,
+    "the best of many events": the_best_of_many,
+    "released weights whose noise is made for their sensitivity": partial(half_the_noise, moves=1.0, confidence=SURE),
+    "objective perturbation as it is": objective_perturbation,
+    "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
+    "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
+    "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
+    "training with its noise": partial(audited_training, NoisyTraining, "", confidence=SURE),
+    "stable distances as they are": partial(overstated_labels, more=0),
+    "unlearning: a step for the records that go": step_taken,
+    "unlearning: training again": trained_again,
+}
+
 
 COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
 JUDGED = {
@@ -42,7 +543,7 @@ class Selftest:
             for done, (name, plant, flawed) in enumerate(plants, 1):
                 start = time.monotonic()
                 finding = _tried(plant, name, given.seed)
-                findings.append(judged(name, finding, flawed))
+                findings.append(of_auditor(name, finding, flawed))
                 word = JUDGED[flawed, bool(findings[-1].found) == flawed]
                 rows.append((name, finding.claim, found(finding), word, round(time.monotonic() - start, 3)))
                 report(done, len(plants), done, len(plants))
@@ -60,7 +561,7 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
         return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
 
 
-def judged(name: str, finding: Finding, flawed: bool = True) -> Finding:
+def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
     """What the finding of a planted violation, or of a sound twin, says of the auditor, who claims to tell them apart."""
     right = finding.outcome is (Outcome.VIOLATED if flawed else Outcome.STANDS)
     return Finding(

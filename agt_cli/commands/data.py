@@ -9,7 +9,6 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping
-from hashlib import file_digest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
 from agt.settings import build, schema, validate
-from agt.store import write_atomic
+from agt.store import file_sha256, write_atomic
 from agt_cli import usage
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain
@@ -129,9 +128,7 @@ def run(settings: Any, record: RunRecord, console: Console) -> dict[str, Any]:
 def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     inspection = settings.inspect()
-    with inspection.path.open("rb") as file:
-        digest = file_digest(file, "sha256").hexdigest()
-    record.environment(file=str(inspection.path.resolve()), file_sha256=digest)
+    record.environment(file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path))
     rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
     console.table(f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows)
     if any(column.remark == CODES for column in inspection.features):
@@ -234,6 +231,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
     if "???" in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
+    markers = dict.fromkeys(marker for column in inspection.features for marker in column.markers)
     form, id = inspection.form, "null    # each record is named by a hash of its own content"
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
@@ -251,8 +249,8 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
         f"declared_size: null    # {SIZE}",
-        f"missing: {'indicator' if inspection.gaps else 'error'}",
-        f"missing_values: {_list(inspection.missing_values)}",
+        f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
+        f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
         *_mapping("numeric", {c: f"[{', '.join(map(number, c.numeric))}]" for c in inspection.features if c.numeric}),
         *_mapping("categorical", {c: _list(c.categorical) for c in inspection.features if c.categorical}),

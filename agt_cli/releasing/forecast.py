@@ -30,7 +30,7 @@ LEAST_GAIN = 0.005  # another mechanism is named if it is right so much more oft
 Rows = np.ndarray | range
 
 
-def forecast(request: "ReleaseRequest", planned: "Planned", release: Release[Any], rows: Rows) -> list[str]:
+def forecast(request: "ReleaseRequest", planned: "Planned", release: Release[Any]) -> list[str]:
     """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
 
     What goes wrong with them is one of the lines. The release is paid by now and goes on: a hint is not worth its budget,
@@ -40,12 +40,11 @@ def forecast(request: "ReleaseRequest", planned: "Planned", release: Release[Any
     Args:
         request, planned: what is released.
         release: ready to be drawn, and paid.
-        rows: the queries that it is about.
     """
-    if not len(rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
+    if not len(planned.rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
         return []
     try:
-        return _forecast(request, planned.mechanism, release, rows)
+        return _forecast(request, planned.mechanism, release, planned.rows)
     except Exception as error:
         return [f"what to expect of this release could not be worked out ({first_line(error)})"]
 

@@ -10,7 +10,7 @@ Formal guarantees
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -22,12 +22,15 @@ from pydantic import Field
 
 from agt.data.dataset import CONTENT, ROWS, Blocks, Numbered, Records, as_array, gathered, pieces, selected
 from agt.errors import CheckError, ConfigError
+from agt.ledger.book import Charge
 from agt.ledger.ledger import UNANSWERED, Exhausted, Questions, question_terms
 from agt.mechanisms.claims import (
+    Account,
     Accounting,
     Claim,
     Counting,
     Labelling,
+    OnProgress,
     Output,
     Release,
     Statement,
@@ -50,7 +53,7 @@ from agt.numeric import Randomness
 from agt.settings import NonNegative, Positive, imported, schema, validate
 from agt_cli.releasing.forecast import forecast
 from agt_cli.releasing.ledgers import ProtectedPeople
-from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
+from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished, write_spent
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.quality import outside_lines
@@ -174,13 +177,6 @@ class MechanismConfig:
         return mechanism
 
 
-def _one_release(kind: type[Any], eps: float, delta: float) -> dict[str, float]:
-    """The parameters of one release that is all of a total."""
-    if kind is ReleaseWeights:
-        return weights_budget(eps, delta).parameters
-    return objective_budget(eps, delta).parameters if kind is ObjectivePerturbation else {"eps": eps}
-
-
 @dataclass(frozen=True)
 class ReleaseRequest:
     """What is to be released, of which nothing is judged.
@@ -203,77 +199,251 @@ class ReleaseRequest:
     console: Console
 
     @property
-    def delta(self) -> float:
-        """At which totals are shown; 0: one is chosen."""
-        return self.mechanism.total.delta
+    def trained(self) -> Run:
+        """What answers."""
+        return self.opened.trained.finished
 
     @property
     def noisy(self) -> bool:
         """Whether the model was trained with noise."""
         return self.opened.model.problem.settings.noise is not None
 
-    def labelling(self, mechanism: Mechanism) -> Labelling:
-        """Judge labels."""
-        return Labelling.of(self.opened.model, mechanism, self.opened.conditions, self.accounting, self.counting)
-
-    def questions(self, mechanism: Mechanism, features: np.ndarray) -> Questions:
-        """Which queries [n, ...] the payer knows the answers of, and which are new."""
-        digest = self.opened.trained.finished.digest
-        return self.payer.questions(question_terms(digest, mechanism, self.accounting, self.counting), features)
-
-    def debit(self, claim: Claim, mechanism: str, wanted: int) -> Receipt:
-        """Pay for as many releases as the budget holds. Raises Exhausted: it holds none."""
-        finished = self.opened.trained.finished
-        people = ProtectedPeople.of_finished(finished)
-        return self.payer.debit(people.charge(claim.guarantee, claim.output.value, mechanism, finished.digest), wanted)
+    def charge(self, claim: Claim, mechanism: str) -> Charge:
+        """What a ledger counts of each release."""
+        people = ProtectedPeople.of_finished(self.trained)
+        return people.charge(claim.guarantee, claim.output.value, mechanism, self.trained.digest)
 
     def earlier_attempts(self, simulated: bool) -> list[str]:
         """What is said of earlier releases from this run that did not end as done, a line each."""
-        finished = self.opened.trained.finished
-        before = finished.environment.get("succeeds", ())
-        return [] if simulated else unfinished(self.record, subject_of(finished), before)
+        before = self.trained.environment.get("succeeds", ())
+        return [] if simulated else unfinished(self.record, subject_of(self.trained), before)
 
-    def spending(self, release: Release[Any], mechanism: str, queries: int, simulated: bool, facts: Any) -> Spending:
-        """What spent.json says. Args: facts: of the ledger's entry; None: there is none."""
-        claim, dataset = release.claim, self.opened.dataset.name
-        guarantee = str(claim.guarantee)
-        return Spending(claim.output, mechanism, guarantee, release.spent, queries, dataset, simulated, facts)
+    def claimed(
+        self, release: Release[Any], mechanism: str, words: list[str], simulated: bool, position: Account | None
+    ) -> Statement:
+        """The claim for programs. Args: words: all of it for people, the claim first; position: of the ledger with it."""
+        about: dict[str, Any] = {"counting": self.counting, "simulated": simulated, "account": position}
+        return of_release(release, mechanism, words=words, **about)
+
+    def finish(self, mechanism: str, claim: Statement | None, lines: Sequence[str], files: str | None) -> None:
+        """Finish the record. Args: claim: of what was drawn, if anything was; files: what may be published, in words."""
+        if claim is not None:
+            self.record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
+        name, queries = self.opened.dataset.name, self.opened.trained.words
+        self.record.report(predict_report(name, queries, mechanism, lines, files, self.record))
+        self.record.finish()
+
+
+@dataclass
+class Lots:
+    """How many releases may be drawn: paid lot by lot, drawn down release by release. A file is one lot.
+
+    Attributes:
+        request: what is released.
+        mechanism: its name.
+        claim: what may be said of each.
+        simulated: nothing counts.
+        lot: how many are paid at once, at least.
+        most: how many in all; None: any number.
+        by_lines: lots follow each other, and spent.json has each before it is drawn from; else ``spending`` writes it.
+        receipt, left: the present lot, and what is left of it.
+        reserved, entries: what was paid in all, on which entries.
+        fitting: how many more the budget holds, as one lot; None: not known yet, or nobody counts.
+        refusal: why the last payment was refused; None: none was.
+    """
+
+    request: ReleaseRequest
+    mechanism: str
+    claim: Claim
+    simulated: bool
+    lot: int = 1
+    most: int | None = None
+    by_lines: bool = False
+    receipt: Receipt | None = None
+    left: int = 0
+    reserved: int = 0
+    entries: list[int] = field(default_factory=list)
+    fitting: int | None = None
+    refusal: Exhausted | None = None
+
+    def take(self, wanted: int) -> list[tuple[Receipt, int]]:
+        """As many of those that are wanted as may be drawn, with what paid for each stretch of them."""
+        parts: list[tuple[Receipt, int]] = []
+        while wanted and (self.left or self.pay(wanted)) and self.receipt:
+            size = min(wanted, self.left)
+            self.left, wanted = self.left - size, wanted - size
+            parts.append((self.receipt, size))
+        return parts
+
+    def pay(self, wanted: int) -> bool:
+        """Debit as many as the budget holds, a lot at least; False: it holds none, or ``most`` are paid for."""
+        size = max(wanted, self.lot)
+        size = size if self.most is None else min(size, self.most - self.reserved)
+        if size < 1:
+            return False
+        first = self.receipt is None
+        try:
+            self.receipt = self.request.payer.debit(self.request.charge(self.claim, self.mechanism), size)
+        except Exhausted as error:
+            self.fitting, self.refusal = 0, error
+            return False
+        self.left, self.reserved = self.receipt.size, self.reserved + self.receipt.size
+        self.entries += [self.receipt.debit.entry.number] if self.receipt.debit else []
+        if self.by_lines:
+            self._tell(first)
+        return True
+
+    def _tell(self, first: bool) -> None:
+        """Say on disk what was paid for lines, and look how many more would be."""
+        payer = self.request.payer
+        if first or not (payer.name or self.simulated):  # a ledger tells of the others
+            self.write_spent()
+        self.fitting = payer.left(self.claim.guarantee, *([] if self.fitting is None else [self.fitting]))
+
+    @property
+    def remaining(self) -> int | None:
+        """How many more may be asked: of this lot, and as one more; None: any number."""
+        if self.fitting is None:
+            self.fitting = self.request.payer.left(self.claim.guarantee)
+        parts = (self.fitting, None if self.most is None else self.most - self.reserved)
+        more = [part for part in parts if part is not None]
+        return self.left + min(more) if more else None
+
+    @property
+    def why(self) -> str:
+        """Why nothing more may be drawn."""
+        if self.most is not None and self.reserved >= self.most:
+            return f"total.queries={self.most} are paid for"
+        return f"the budget of {self.request.payer.name} holds no more labels, each {self.claim.guarantee}"
+
+    def release(self) -> Release[Any]:
+        """The labels that were paid so far, with their totals."""
+        size = self.reserved
+        totals = totals_of(self.claim.guarantee, size, self.request.mechanism.total.delta) if size else ()
+        return Release(self.claim, _nothing, totals, size or None, bool(size) and self.request.noisy)
+
+    def spending(self, release: Release[Any], queries: int) -> Spending:
+        """What spent.json says."""
+        facts = None if self.receipt is None else self.receipt.facts
+        facts = {**facts, "entries": self.entries} if facts and self.by_lines else facts
+        name, each = self.request.opened.dataset.name, str(self.claim.guarantee)
+        return Spending(self.claim.output, self.mechanism, each, release.spent, queries, name, self.simulated, facts)
+
+    def write_spent(self) -> None:
+        """Say on disk what was paid so far."""
+        about = self.spending(self.release(), self.reserved)
+        write_spent(self.request.record, subject_of(self.request.trained), about)
+
+
+def _nothing(_: object) -> None:
+    raise RuntimeError("labels are drawn question by question")
+
+
+@dataclass
+class LabelRelease:
+    """Labels of questions, a file of them or line after line: repeated where a ledger remembers them, else paid and drawn.
+
+    Attributes:
+        request: what is released.
+        labelling: how.
+        randomness: of the draws.
+        lots: what may be drawn.
+        pending: entry -> what was drawn on it, to be remembered when it is used up.
+    """
+
+    request: ReleaseRequest
+    labelling: Labelling
+    randomness: Randomness
+    lots: Lots
+    pending: dict[int, tuple[Receipt, dict[Any, int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, request: ReleaseRequest, mechanism: Mechanism, randomness: Randomness, **lots: Any) -> "LabelRelease":
+        """Judge it. Args: lots: settings of ``Lots``."""
+        opened = request.opened
+        labelling = Labelling.of(opened.model, mechanism, opened.conditions, request.accounting, request.counting)
+        request.payer.check(labelling.claim, request.noisy)
+        paid = Lots(request, mechanism.name, labelling.claim, randomness.simulated, **lots)
+        return cls(request, labelling, randomness, paid)
+
+    def questions(self, features: np.ndarray) -> Questions:
+        """Which queries [n, ...] the payer knows the answers of, and which are new."""
+        request = self.request
+        about = question_terms(request.trained.digest, self.labelling.mechanism, request.accounting, request.counting)
+        questions = request.payer.questions(about, features)
+        drawn = {key: label for _, answers in self.pending.values() for key, label in answers.items()}
+        known = {key: drawn[key] for key in questions.keys if key in drawn}
+        return replace(questions, known={**questions.known, **known}) if known else questions
+
+    def draw(
+        self, features: np.ndarray, questions: Questions, on_progress: OnProgress = lambda progress: None
+    ) -> Iterable[np.ndarray]:
+        """The labels of all queries, in pieces, each drawn when it is asked for unless somebody remembers what is drawn.
+
+        ``UNANSWERED`` where nothing is left to pay with.
+        """
+        parts = self.lots.take(len(questions.new))
+        rows = questions.new[: sum(size for _, size in parts)]
+        pieces_drawn = self.labelling.drawn(selected(features, rows), self.randomness, on_progress) if len(rows) else []
+        if isinstance(questions.keys, range) and len(rows) == len(features):
+            return pieces_drawn
+        drawn = gathered(pieces_drawn, len(rows)).tolist() if len(rows) else []
+        answers, start = dict[Any, int](), 0
+        for receipt, size in parts:
+            keys = [questions.keys[row] for row in rows[start : start + size]]
+            answers |= self._keep(receipt, dict(zip(keys, drawn[start : start + size], strict=True)))
+            start += size
+        return [questions.labels(answers)]
+
+    def _keep(self, receipt: Receipt, answers: dict[Any, int]) -> Mapping[Any, int]:
+        """Remember what was drawn: in the ledger once its lot is used up, here until then."""
+        if receipt.debit is None:
+            return answers
+        entry = receipt.debit.entry.number
+        if receipt is self.lots.receipt and self.lots.left:
+            self.pending.setdefault(entry, (receipt, {}))[1].update(answers)
+            return answers
+        _, before = self.pending.pop(entry, (receipt, {}))
+        return self.request.payer.keep(receipt.debit, before | answers)
+
+    def remember(self) -> None:
+        """Put what was drawn on a lot that is not used up into the ledger."""
+        while self.pending:
+            _, (receipt, answers) = self.pending.popitem()
+            self.request.payer.keep(receipt.debit, answers)
 
 
 class _Planned:
-    """A release that was judged from public values: nothing private was computed, and nothing paid for.
+    """A release from a file of queries that was judged from public values: nothing private was computed, nothing paid for.
 
     Attributes:
         request: what was asked for.
         claim: what may be said of each.
         mechanism: its name.
-        files: what may be published, in words.
-        rows: the queries that something new is drawn for, in the order in which they are paid.
+        lots: what pays.
         wanted: how many releases have to be paid for; 0: nothing new is drawn.
+        rows: the queries that something is drawn for, once it is paid.
+        files: what may be published, in words.
         metrics: what is known before the draw.
         table: the labels, whose room on the disk is taken; None: there are none.
         questions: the queries by question, where a ledger remembers answers.
         earlier: says which weights, released earlier, answer; empty: something new is drawn.
     """
 
-    _release: Release[Any]
-    claim: Claim
-    mechanism: str
-    files: str = ""
+    wanted = 1
+    files = ""
     questions: Questions | None = None
-    earlier: str = ""
+    earlier = ""
     table: "LabelTable | None" = None
 
-    def __init__(self, request: ReleaseRequest) -> None:
+    def __init__(self, request: ReleaseRequest, release: Release[Any], mechanism: str, simulated: bool) -> None:
         self.request, self.model, self.features = request, request.opened.model, request.opened.queries.features
-        self.rows: Any = range(len(self.features))
-        self.wanted, self.metrics = 1, dict[str, Any](n_queries=len(self.features))
+        self._release, self.claim, self.mechanism = release, release.claim, mechanism
+        self.lots = Lots(request, mechanism, release.claim, simulated)
+        self.metrics: dict[str, Any] = {"n_queries": len(self.features)}
+        self.rows: np.ndarray | range = range(len(self.features))
 
-    def paid_rows(self, receipt: Receipt) -> Any:
-        """The queries that something is drawn for."""
-        return self.rows
-
-    def release(self, receipt: Receipt) -> Release[Any]:
+    def release(self) -> Release[Any]:
         """What was paid, with its totals."""
         return self._release
 
@@ -298,39 +468,31 @@ class _Planned:
 
 
 class PlannedLabels(_Planned):
-    """One label for each query: repeated where a ledger remembers it, drawn where it is new and paid."""
+    """One label for each query."""
 
-    def __init__(self, request: ReleaseRequest, mechanism: Mechanism) -> None:
-        super().__init__(request)
-        self.labelling = request.labelling(mechanism)
-        self.claim, self.mechanism = self.labelling.claim, mechanism.name
+    def __init__(self, request: ReleaseRequest, mechanism: Mechanism, randomness: Randomness) -> None:
+        self.labels = LabelRelease.of(request, mechanism, randomness)
+        super().__init__(request, self.labels.lots.release(), mechanism.name, randomness.simulated)
+        self.lots = self.labels.lots
         self.model.check(self.features)
-        self._asked = request.questions(mechanism, self.features)
+        self._asked = self.labels.questions(self.features)
         self.questions = self._asked if request.payer.name else None
-        self.rows, self.wanted = self._asked.new, len(self._asked.new)
+        self.wanted = self.lots.most = len(self._asked.new)
         if self.wanted:
-            totals_of(mechanism.guarantee, self.wanted, request.delta)  # refuses before anything is paid
+            totals_of(mechanism.guarantee, self.wanted, request.mechanism.total.delta)  # refuses before anything is paid
         self.files = self.reserve_table()
 
-    def paid_rows(self, receipt: Receipt) -> Any:
-        return self.rows[: receipt.size]
+    def release(self) -> Release[Any]:
+        self.rows = self._asked.new[: self.lots.reserved]
+        return self.lots.release()
 
-    def release(self, receipt: Receipt) -> Release[Any]:
-        if not receipt.size:
-            return Release(self.claim, _nothing, (), None, noisy=False)
-        return self.labelling.release(selected(self.features, self.paid_rows(receipt)), self.request.delta)
+    def draw(self, randomness: Randomness) -> Iterable[np.ndarray]:
+        drawn = self._drawn()
+        return drawn if self.questions is None else list(drawn)
 
-    def draw(self, receipt: Receipt, randomness: Randomness) -> Iterable[np.ndarray]:
-        rows = self.paid_rows(receipt)
-        drawn = self._drawn(selected(self.features, rows), randomness) if len(rows) else []
-        if self.questions is None:
-            return drawn
-        answers = self.questions.answers(gathered(drawn, len(rows))) if len(rows) else {}
-        return [self.questions.labels(self.request.payer.keep(receipt.debit, answers))]
-
-    def _drawn(self, features: np.ndarray, randomness: Randomness) -> Iterator[np.ndarray]:
+    def _drawn(self) -> Iterator[np.ndarray]:
         with certifying(self.model, self.request.console) as on_progress:
-            yield from self.labelling.drawn(features, randomness, on_progress)
+            yield from self.labels.draw(self.features, self._asked, on_progress)
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
         return [], self.write_labels(drawn)
@@ -341,78 +503,65 @@ class PlannedNumber(_Planned):
 
     files = "That number"
 
-    def __init__(self, request: ReleaseRequest, mechanism: CertifiedQuantile) -> None:
-        super().__init__(request)
-        self.mechanism, self.metrics, self._of = mechanism.name, {"fraction": mechanism.fraction}, mechanism
-        self._release = self._prepared(lambda progress: None)
-        self.claim = self._release.claim
+    def __init__(self, request: ReleaseRequest, mechanism: CertifiedQuantile, randomness: Randomness) -> None:
+        opened, self._fraction = request.opened, mechanism.fraction
+        release = prepare_quantile(
+            opened.model, opened.queries.features, mechanism,
+            conditions=opened.conditions, accounting=request.accounting, counting=request.counting,
+            on_progress=lambda progress: self._on_progress(progress),
+        )  # fmt: skip
+        super().__init__(request, release, mechanism.name, randomness.simulated)
+        self.metrics = {"fraction": mechanism.fraction}
 
-    def _prepared(self, on_progress: Callable[[Any], None]) -> Release[int]:
-        request = self.request
-        given = {"conditions": request.opened.conditions, "accounting": request.accounting, "counting": request.counting}
-        return prepare_quantile(self.model, self.features, self._of, **given, on_progress=on_progress)  # type: ignore[arg-type]
-
-    def draw(self, receipt: Receipt, randomness: Randomness) -> int:
-        with certifying(self.model, self.request.console) as on_progress:
-            return self._prepared(on_progress).draw(randomness)
+    def draw(self, randomness: Randomness) -> int:
+        with certifying(self.model, self.request.console) as self._on_progress:
+            return self._release.draw(randomness)
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
         self.request.record.add_metrics(certified_quantile=drawn)
-        line = f"{self._of.fraction:g} of the queries are certified up to a distance of about {drawn}"
+        line = f"{self._fraction:g} of the queries are certified up to a distance of about {drawn}"
         return [line], {"certified_quantile": drawn}
 
 
 class PlannedWeights(_Planned):
-    """Weights that are released now, and the labels that they give."""
+    """Weights that are released now, and the labels that they give; or the labels that weights released earlier give."""
 
-    def __init__(self, request: ReleaseRequest, mechanism: WeightsMechanism) -> None:
-        super().__init__(request)
-        labels_from(self.model, self.features)  # refuses queries that the head does not take
-        self.mechanism = mechanism.name
-        self._release = prepare_weights(self.model, mechanism, conditions=request.opened.conditions, delta=request.delta)
-        self.claim = self._release.claim
-        self.files = f"{self.reserve_table()}, `released_weights.safetensors` and the folder `release`"
+    def __init__(
+        self,
+        request: ReleaseRequest,
+        mechanism: WeightsMechanism,
+        randomness: Randomness,
+        earlier: "ReleasedWeights | None",
+    ) -> None:
+        opened = request.opened
+        labels_from(opened.model, opened.queries.features)  # refuses queries that the head does not take
+        delta = request.mechanism.total.delta
+        release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=delta)
+        super().__init__(request, release, mechanism.name, randomness.simulated)
+        self.files, self._released = self.reserve_table(), earlier
+        if earlier is None:
+            self.files += ", `released_weights.safetensors` and the folder `release`"
+        else:
+            self.wanted, self.rows = 0, range(0)
+            self.earlier = f"weights released earlier ({request.mechanism.weights}): these labels spend nothing more"
 
-    def draw(self, receipt: Receipt, randomness: Randomness) -> ReleasedWeights:
-        return self._release.draw(randomness)
-
-    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
-        kept = self.request.opened.kept
-        source = None if kept.encoder is not None else kept.settled
-        lines, result = write_weights(self.model, drawn, source, claim, self.request.record)
-        return lines, {**result, **self.write_labels(self._answers(drawn))}
-
-    def _answers(self, released: ReleasedWeights) -> Iterator[np.ndarray]:
-        return (labels_from(self.model, piece)(released) for piece in pieces(self.features))
-
-
-class EarlierWeights(PlannedWeights):
-    """The labels that weights released earlier give: nothing is drawn, and nothing paid."""
-
-    def __init__(self, request: ReleaseRequest, folder: Path) -> None:
-        config = request.mechanism
-        released, mechanism = earlier_weights(folder, config.weights_digest, request.opened.trained.finished)
-        mechanism = replace(mechanism, shrink=config.given.get("shrink", mechanism.shrink))
-        super().__init__(request, mechanism)
-        self._released = replace(released, shrink=mechanism.shrink)
-        self.rows, self.wanted, self.files = range(0), 0, self.files.partition(",")[0]
-        self.earlier = f"weights released earlier ({folder}): these labels spend nothing more"
-
-    def draw(self, receipt: Receipt, randomness: Randomness) -> Any:
-        return self._released
+    def draw(self, randomness: Randomness) -> ReleasedWeights:
+        return self._release.draw(randomness) if self._released is None else self._released
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
-        return [], self.write_labels(self._answers(drawn))
+        lines, result = list[str](), dict[str, Any]()
+        if not self.earlier:
+            kept = self.request.opened.kept
+            source = None if kept.encoder is not None else kept.settled
+            lines, result = write_weights(self.model, drawn, source, claim, self.request.record)
+        answers = (labels_from(self.model, piece)(drawn) for piece in pieces(self.features))
+        return lines, {**result, **self.write_labels(answers)}
 
 
 Planned = PlannedLabels | PlannedNumber | PlannedWeights
 
 
-def _nothing(_: object) -> None:
-    raise RuntimeError("nothing is drawn of this")
-
-
-def plan_release(request: ReleaseRequest) -> Planned:
+def plan_release(request: ReleaseRequest, randomness: Randomness) -> Planned:
     """Judge the claim, look up what was answered before, and take the room on the disk for what will be drawn.
 
     Raises:
@@ -421,14 +570,16 @@ def plan_release(request: ReleaseRequest) -> Planned:
     config, opened = request.mechanism, request.opened
     planned: Planned
     if config.weights is not None:
-        return EarlierWeights(request, config.weights)
+        released, drawn_by = earlier_weights(config.weights, config.weights_digest, request.trained)
+        shrink = config.given.get("shrink", drawn_by.shrink)
+        return PlannedWeights(request, replace(drawn_by, shrink=shrink), randomness, replace(released, shrink=shrink))
     mechanism = config.mechanism(opened.model.problem.classes, len(opened.queries))
-    if isinstance(mechanism, WeightsMechanism):
-        planned = PlannedWeights(request, mechanism)
-    elif isinstance(mechanism, CertifiedQuantile):
-        planned = PlannedNumber(request, mechanism)
+    if isinstance(mechanism, Mechanism):
+        return PlannedLabels(request, mechanism, randomness)
+    if isinstance(mechanism, CertifiedQuantile):
+        planned = PlannedNumber(request, mechanism, randomness)
     else:
-        planned = PlannedLabels(request, mechanism)
+        planned = PlannedWeights(request, mechanism, randomness, None)
     request.payer.check(planned.claim, request.noisy)
     return planned
 
@@ -442,7 +593,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
         Exhausted: none was, and none was answered before; nothing was drawn.
     """
     record, console, simulated = request.record, request.console, randomness.simulated
-    planned = plan_release(request)
+    planned = plan_release(request, randomness)
     publishable = planned.claim.proved and not simulated
     earlier = request.earlier_attempts(simulated)
     for line in earlier:
@@ -469,17 +620,14 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
 
 def pay(planned: Planned) -> Receipt:
     """Debit as many as the budget holds; none where something was answered before, which costs nothing."""
-    payer, questions = planned.request.payer, planned.questions
-    if not planned.wanted:
-        return payer.described(Receipt(0))
-    try:
-        return payer.described(planned.request.debit(planned.claim, planned.mechanism, planned.wanted))
-    except Exhausted as error:
+    payer, questions, lots = planned.request.payer, planned.questions, planned.lots
+    if planned.wanted and not lots.pay(planned.wanted) and lots.refusal:
         if questions is None:
-            raise
+            raise lots.refusal
         if not questions.known:
-            raise Exhausted(f"none of {len(questions.keys)} is answered, and nothing was drawn: {error}") from None
-        return payer.described(Receipt(0))
+            raise Exhausted(f"none of {len(questions.keys)} is answered, and nothing was drawn: {lots.refusal}")
+    lots.most = lots.reserved  # one lot, and no more
+    return payer.described(lots.receipt or Receipt(0))
 
 
 def draw_and_write(
@@ -493,29 +641,24 @@ def draw_and_write(
     Returns:
         (what was drawn in lines, its claim in lines, the command's object for it, what the budget did not hold).
     """
-    request, simulated = planned.request, randomness.simulated
-    record, opened, name = request.record, request.opened, planned.mechanism
-    release, rows = planned.release(receipt), planned.paid_rows(receipt)
+    request, simulated, name = planned.request, randomness.simulated, planned.mechanism
+    release = planned.release()
     words = release.words(simulated, receipt.words)
-    about: dict[str, Any] = {"counting": request.counting, "simulated": simulated, "account": receipt.position}
-    claimed = of_release(release, name, words=words, **about)
+    claimed = request.claimed(release, name, words, simulated, receipt.position)
     words = [*words, *filter(None, [planned.earlier])]
-    spent = request.spending(release, name, len(rows), simulated, receipt.facts)
+    about = planned.lots.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
-    with spending(record, subject_of(opened.trained.finished), spent) if receipt.size else nullcontext():
-        for line in [] if request.console.quiet or not receipt.size else forecast(request, planned, release, rows):
+    with spending(request.record, subject_of(request.trained), about) if receipt.size else nullcontext():
+        for line in [] if request.console.quiet or not receipt.size else forecast(request, planned, release):
             request.console.note(line)
-        drawn = planned.draw(receipt, randomness)
-        opened.check_current()
+        drawn = planned.draw(randomness)
+        request.opened.check_current()
         lines, result = planned.write(drawn, claimed)
         counted, short = _count_answers(planned, receipt, drawn)
         lines = [*lines, *counted]
-        if receipt.size or planned.earlier:
-            record.write(CLAIM, replace(claimed, issued=datetime.now(UTC).date().isoformat()).content)
-        publishable = planned.files if planned.claim.proved and not simulated else None
         listed = [*lines[: -1 if short else None], *filter(None, [short]), *words, *earlier]
-        record.report(predict_report(opened.dataset.name, opened.trained.words, name, listed, publishable, record))
-        record.finish()
+        publishable = planned.files if planned.claim.proved and not simulated else None
+        request.finish(name, claimed if receipt.size or planned.earlier else None, listed, publishable)
     return lines, words, result, short
 
 

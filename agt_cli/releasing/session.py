@@ -15,23 +15,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from json import JSONDecodeError
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from agt.data.dataset import gathered
 from agt.data.files import columns_of
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.ledger import UNANSWERED, Exhausted, Questions
-from agt.mechanisms.claims import Labelling, Release, Statement, of_release, totals_of
+from agt.ledger.ledger import UNANSWERED, Questions
+from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.portable import CLAIM
 from agt.numeric import Randomness
 from agt_cli.process import muted, put
-from agt_cli.releasing.payer import Receipt, subject_of, write_spent
-from agt_cli.releasing.release import ReleaseRequest
-from agt_cli.report.report_md import predict_report
+from agt_cli.releasing.release import LabelRelease, ReleaseRequest
 
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
@@ -59,93 +56,8 @@ def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str
             if session.over or muted():
                 break
     finally:
-        session.remember()
+        session.labels.remember()
     return session.finish()
-
-
-@dataclass
-class Lots:
-    """How many questions may be drawn: paid lot by lot, drawn down question by question.
-
-    Attributes:
-        request: what is released.
-        labelling: how.
-        simulated: nothing counts.
-        lot: how many are paid at once, at least.
-        most: how many in all; None: any number.
-        receipt, left: the present lot, and what is left of it.
-        reserved: what was paid in all, on which entries.
-        fitting: how many more the budget holds, as one lot; None: not known yet, or nobody counts.
-    """
-
-    request: ReleaseRequest
-    labelling: Labelling
-    simulated: bool
-    lot: int
-    most: int | None
-    receipt: Receipt | None = None
-    left: int = 0
-    reserved: int = 0
-    entries: list[int] = field(default_factory=list)
-    fitting: int | None = None
-
-    def take(self, wanted: int) -> list[tuple[Receipt, int]]:
-        """As many of the questions that are wanted as may be drawn, with what paid for each stretch of them."""
-        parts: list[tuple[Receipt, int]] = []
-        while wanted and (self.left or self._reserve(wanted)) and self.receipt:
-            size = min(wanted, self.left)
-            self.left, wanted = self.left - size, wanted - size
-            parts.append((self.receipt, size))
-        return parts
-
-    @property
-    def remaining(self) -> int | None:
-        """How many more may be asked: of this lot, and as one more; None: any number."""
-        if self.fitting is None:
-            self.fitting = self.request.payer.left(self.labelling.claim.guarantee)
-        parts = (self.fitting, None if self.most is None else self.most - self.reserved)
-        more = [part for part in parts if part is not None]
-        return self.left + min(more) if more else None
-
-    @property
-    def why(self) -> str:
-        """Why nothing more may be drawn."""
-        if self.most is not None and self.reserved >= self.most:
-            return f"total.queries={self.most} are paid for"
-        return f"the budget of {self.request.payer.name} holds no more labels, each {self.labelling.claim.guarantee}"
-
-    @property
-    def unused(self) -> list[str]:
-        """What is said of a lot that is not used up."""
-        words = f"{self.left} labels were paid for (lot={self.lot}) and not asked for: they stay spent"
-        return [words] if self.left else []
-
-    def write_spent(self) -> None:
-        """Say on disk what was paid so far."""
-        request, claim, facts = self.request, self.labelling.claim, self.receipt and self.receipt.facts
-        totals = totals_of(claim.guarantee, self.reserved, request.delta)
-        release = Release(claim, _nothing, totals, self.reserved, noisy=False)
-        facts = facts and {**facts, "entries": self.entries}
-        spent = request.spending(release, self.labelling.mechanism.name, self.reserved, self.simulated, facts)
-        write_spent(request.record, subject_of(request.opened.trained.finished), spent)
-
-    def _reserve(self, wanted: int) -> bool:
-        size = max(wanted, self.lot)
-        size = size if self.most is None else min(size, self.most - self.reserved)
-        if size < 1:
-            return False
-        first, payer, claim = self.receipt is None, self.request.payer, self.labelling.claim
-        try:
-            self.receipt = self.request.debit(claim, self.labelling.mechanism.name, size)
-        except Exhausted:
-            self.fitting = 0
-            return False
-        self.left, self.reserved = self.receipt.size, self.reserved + self.receipt.size
-        self.entries += [self.receipt.debit.entry.number] if self.receipt.debit else []
-        if first or not (payer.name or self.simulated):  # a ledger tells of the others
-            self.write_spent()
-        self.fitting = payer.left(claim.guarantee, *([] if self.fitting is None else [self.fitting]))
-        return True
 
 
 @dataclass
@@ -153,20 +65,12 @@ class Session:
     """Questions of one model, answered by one mechanism.
 
     Attributes:
-        request: what is released; ``opened`` has no queries.
-        labelling: how.
-        randomness: of the draws.
-        lots: what may be drawn.
-        pending: entry -> what was drawn on it, to be remembered when it is used up.
+        labels: what is released; the queries of its run are none.
         counts: metrics.
         over: why nothing more is answered; empty: it goes on.
     """
 
-    request: ReleaseRequest
-    labelling: Labelling
-    randomness: Randomness
-    lots: Lots
-    pending: dict[int, tuple[Receipt, dict[Any, int]]] = field(default_factory=dict)
+    labels: LabelRelease
     counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(METRICS, 0)))
     over: str = ""
 
@@ -186,23 +90,20 @@ class Session:
             raise ConfigError(
                 f"inputs=-: {type(opened.kept.source).__name__} reads files of queries alone: give it read_queries(columns)"
             )
-        labelling = request.labelling(mechanism)
-        request.payer.check(labelling.claim, request.noisy)
-        return cls(request, labelling, randomness, Lots(request, labelling, randomness.simulated, lot, total.queries))
+        return cls(LabelRelease.of(request, mechanism, randomness, lot=lot, most=total.queries, by_lines=True))
 
     def __post_init__(self) -> None:
-        self._source: Any = self.request.opened.kept.source
+        self._request, self._lots = self.labels.request, self.labels.lots
+        self._source: Any = self._request.opened.kept.source
 
     @property
     def claim(self) -> Statement:
         """What is guaranteed of each answer."""
-        claim, most, payer = self.labelling.claim, self.lots.most, self.request.payer
-        totals = totals_of(claim.guarantee, most, self.request.delta) if most else ()
-        release = Release(claim, _nothing, totals, most, self.request.noisy)
-        simulated = self.randomness.simulated
-        words = release.words(simulated, payer.words("each answer is debited first"))
-        about: dict[str, Any] = {"counting": self.request.counting, "simulated": simulated, "account": payer.position()}
-        return of_release(release, self.labelling.mechanism.name, words=words, **about)
+        lots, request, payer = self._lots, self._request, self._request.payer
+        totals = totals_of(lots.claim.guarantee, lots.most, request.mechanism.total.delta) if lots.most else ()
+        release = replace(lots.release(), totals=totals, queries=lots.most, noisy=request.noisy)
+        words = release.words(lots.simulated, payer.words("each answer is debited first"))
+        return request.claimed(release, lots.mechanism, words, lots.simulated, payer.position())
 
     def hear(self, number: int, line: bytes | None) -> None:
         """Answer one line, if only by what is wrong with it."""
@@ -212,7 +113,7 @@ class Session:
             question = question_of(line, getattr(self._source, "x", "x"))
             id = question.id
             features = self._features(question, f"line {number}")
-            self.request.opened.check_current()
+            self._request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
             put_line({"id": id, "error": self.over, "code": error.exit_code})
@@ -221,57 +122,27 @@ class Session:
             self.counts["bad_lines"] += 1
             put_line({"id": getattr(error, "id", id), "error": str(error), "code": ConfigError.exit_code})
             return
-        questions = self.request.questions(self.labelling.mechanism, features)
-        drawn = {key: label for _, answers in self.pending.values() for key, label in answers.items()}
-        known = {key: drawn[key] for key in questions.keys if key in drawn}
-        questions = replace(questions, known={**questions.known, **known})
-        put_line({"id": id, **self._answer(question, questions, self._labels(features, questions))})
+        questions = self.labels.questions(features)
+        labels = gathered(self.labels.draw(features, questions), len(features))
+        put_line({"id": id, **self._answer(question, questions, labels)})
 
     def _features(self, question: "Question", where: str) -> np.ndarray:
         """[n, ...] as the head takes them."""
-        opened, records = self.request.opened, self._source.read_queries(columns_of(question.rows, where))
+        opened, records = self._request.opened, self._source.read_queries(columns_of(question.rows, where))
         encoder = opened.kept.encoder
         features: np.ndarray = records.features if encoder is None else encoder.apply(records.features)
         opened.model.check(features)
         return features
 
-    def _labels(self, features: np.ndarray, questions: Questions) -> np.ndarray:
-        """[n] int64; ``UNANSWERED`` where nothing is left to pay with."""
-        parts = self.lots.take(len(questions.new))
-        rows, answers, start = questions.new[: sum(size for _, size in parts)], dict[Any, int](), 0
-        drawn = self.labelling.labels(features[rows], self.randomness) if len(rows) else np.empty(0)
-        for receipt, size in parts:
-            keys = [questions.keys[row] for row in rows[start : start + size]]
-            answers |= self._keep(receipt, dict(zip(keys, drawn[start : start + size].tolist(), strict=True)))
-            start += size
-        return questions.labels(answers)
-
-    def _keep(self, receipt: Receipt, answers: dict[Any, int]) -> Mapping[Any, int]:
-        """Remember what was drawn: in the ledger once its lot is used up, here until then."""
-        if receipt.debit is None:
-            return answers
-        entry = receipt.debit.entry.number
-        if receipt is self.lots.receipt and self.lots.left:
-            self.pending.setdefault(entry, (receipt, {}))[1].update(answers)
-            return answers
-        _, before = self.pending.pop(entry, (receipt, {}))
-        return self.request.payer.keep(receipt.debit, before | answers)
-
-    def remember(self) -> None:
-        """Put what was drawn on a lot that is not used up into the ledger."""
-        while self.pending:
-            _, (receipt, answers) = self.pending.popitem()
-            self.request.payer.keep(receipt.debit, answers)
-
     def _answer(self, question: "Question", questions: Questions, labels: np.ndarray) -> dict[str, Any]:
         """What a line is answered."""
-        classes, counts = self.request.opened.dataset.classes, questions.counts(labels)
+        classes, counts = self._request.opened.dataset.classes, questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
         names = [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
-        stored, left = [key in questions.known for key in questions.keys], {"left": self.lots.remaining}
+        stored, left = [key in questions.known for key in questions.keys], {"left": self._lots.remaining}
         missing: dict[str, Any] = {}
         if counts["unanswered"]:
-            text = f"{counts['unanswered']} of {len(labels)} are not answered: {self.lots.why}"
+            text = f"{counts['unanswered']} of {len(labels)} are not answered: {self._lots.why}"
             missing = {"error": text, "code": CheckError.exit_code}
         if question.several:
             return {"labels": names, "stored": stored, **missing, **left}
@@ -283,18 +154,16 @@ class Session:
         Raises:
             CheckError: questions were not answered, or the run was changed while it was asked.
         """
-        request, claim, lots, counts = self.request, self.claim, self.lots, dict(self.counts)
-        record, opened = request.record, request.opened
-        record.conditions(opened.conditions)
-        flags = {"proved": int(claim.publishable), "simulated": int(self.randomness.simulated)}
-        guarantee = self.labelling.claim.guarantee
-        record.add_metrics(**counts, reserved=lots.reserved, **flags, **guarantee.parameters)
+        request, claim, lots, counts = self._request, self.claim, self._lots, dict(self.counts)
+        record = request.record
+        record.conditions(request.opened.conditions)
+        flags = {"proved": int(claim.publishable), "simulated": int(lots.simulated)}
+        record.add_metrics(**counts, reserved=lots.reserved, **flags, **lots.claim.guarantee.parameters)
+        paid = None
         if lots.receipt:  # how many there would be was not fixed before: no total is theirs
             lots.write_spent()
-            position, size = request.payer.described(lots.receipt).position, lots.reserved
-            fixed: dict[str, Any] = {"releases": size, "answers": size, "totals": (), "curve": None}
-            today = datetime.now(UTC).date().isoformat()
-            record.write(CLAIM, replace(claim, **fixed, issued=today, account=position).content)
+            position = request.payer.described(lots.receipt).position
+            paid = replace(claim, releases=lots.reserved, answers=lots.reserved, totals=(), curve=None, account=position)
         short = ""
         if counts["unanswered"]:
             short = (
@@ -302,21 +171,17 @@ class Session:
                 f"{counts['unanswered']} are not answered: {lots.why}"
             )
         short = "; ".join(filter(None, [short, self.over]))
-        words = [*claim.words, *lots.unused, *filter(None, [short])]
-        publishable = "The labels on standard output" if claim.publishable else None
-        name = self.labelling.mechanism.name
-        record.report(predict_report(opened.dataset.name, opened.trained.words, name, words, publishable, record))
-        record.finish()
-        for line in lots.unused:
-            request.console.note(line)
+        unused = (
+            f"{lots.left} labels were paid for (lot={lots.lot}) and not asked for: they stay spent" if lots.left else ""
+        )
+        if unused:
+            request.console.note(unused)
+        words = [*claim.words, *filter(None, [unused, short])]
+        request.finish(lots.mechanism, paid, words, "The labels on standard output" if claim.publishable else None)
         result = {"metrics": record.metrics, "claim": claim.words[0], "words": words}
         if short:
             raise CheckError(short, result)
         return result
-
-
-def _nothing(_: object) -> None:
-    raise RuntimeError("a session draws question by question")
 
 
 class BadLine(ConfigError):

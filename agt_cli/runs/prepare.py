@@ -11,12 +11,10 @@ certificates, plans and releases about a file of queries need the run's folder a
 What a record has of a trained model: its files, what is known of its data, how good it is, conditions a-g, a report.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -46,6 +44,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
+from agt.store import file_sha256, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, noise_config
@@ -140,7 +139,7 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     given = {key: getattr(source, key, None) for key in FILES}
     data_dir = home(Path(getattr(source, "data_dir", "")))
     there = {key: locate(path, data_dir, f"dataset.{key}").resolve() for key, path in given.items() if path is not None}
-    hashed = {key: {"sha256": sha256_of(path)} for key, path in there.items() if path.is_file()}
+    hashed = {key: {"sha256": file_sha256(path)} for key, path in there.items() if path.is_file()}
     lies = {key: {"path": str(path), **hashed.get(key, {})} for key, path in there.items()}
     return lies | ({"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {})
 
@@ -153,12 +152,6 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     """
     there = {key: entry["path"] for key, entry in files.items() if Path(entry["path"]).exists()}
     return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of a file's content."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -341,7 +334,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
     if not finished.holds(SOURCE_FILE):
         return None
     try:
-        node = json.loads(finished.read(SOURCE_FILE))
+        node = finished.json(SOURCE_FILE)
         if node["format"] != FORMAT:
             raise ConfigError(
                 f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt reads {FORMAT}"
@@ -360,7 +353,7 @@ def kept_head(finished: Run) -> Head | None:
     if name is None:
         return None
     where = f"model._target_={finished.config['model'].get('_target_')}"
-    return OwnNetwork(partial(from_layers, json.loads(finished.read(name))), where)
+    return OwnNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
 
 
 def write_trained(

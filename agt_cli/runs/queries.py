@@ -17,7 +17,7 @@ from agt.distributed import Group
 from agt.errors import CheckError, ConfigError
 from agt.models.model import Model, load
 from agt.provenance import surroundings
-from agt.store import read_digest
+from agt.store import file_sha256, read_digest
 from agt.unlearning.log import HashKey, Index, Log, check_asked, check_same
 from agt_cli.choices import naming
 from agt_cli.releasing.ledgers import EARLIER
@@ -36,7 +36,6 @@ from agt_cli.runs.prepare import (
     prepare,
     run_without_records,
     settings_of,
-    sha256_of,
     use_threads,
 )
 from agt_cli.team import QUERIES, share_answers, team
@@ -143,8 +142,8 @@ class TrainedRun:
         """Of a file of queries, or of a folder's arrays, wherever the run's data source finds it."""
         path = locate(inputs, Path(getattr(self.settings.source, "data_dir", "")), "inputs")
         if not path.is_dir():
-            return sha256_of(path)
-        return sha256("".join(f"{file.name} {sha256_of(file)}\n" for file in arrays_in(path)).encode()).hexdigest()
+            return file_sha256(path)
+        return sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in arrays_in(path)).encode()).hexdigest()
 
     def _shared(self, model: Model, queries: Records) -> Model:
         """The same for the team, if there is one: its others read the same run, and queries too many to be sent."""

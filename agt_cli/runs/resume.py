@@ -5,15 +5,14 @@ the one run nor the other. What says where things lie, and how often to write a 
 threads may not: sums that are shared out otherwise round otherwise.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
-from agt.provenance import CODE, code_digest, surroundings, targets
-from agt.training.checkpoint import RUN, CheckpointFolder, open_checkpoints
+from agt.provenance import code_digest, surroundings, targets
+from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.loop import SEED
 from agt_cli.configuration import composed
 from agt_cli.releasing.payer import SPENT_FILE as SPENT
@@ -83,19 +82,6 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
         console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
     about = {key: value for key, value in flat(record.config) if key not in FREE} | _around(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
-
-
-def same_code(folder: Path) -> bool:
-    """Whether a run's checkpoints, if it left any, are of agt's code as it is now: others are refused.
-
-    Args:
-        folder: of the checkpoints.
-    """
-    try:
-        about = json.loads((folder / RUN).read_bytes())
-        return isinstance(about, dict) and about.get(CODE) == surroundings("cpu", 1)[CODE]
-    except (OSError, ValueError):
-        return True  # it left none, or its resumption says what is wrong
 
 
 def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:

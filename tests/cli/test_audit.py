@@ -13,7 +13,8 @@ from agt.audit.findings import Finding, Outcome, number, read_audit
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Lock, Manifest
-from agt_cli.audit.planted import PLANTED
+from agt_cli.audit.page import AGAIN
+from agt_cli.audit.selftest import PLANTED
 from agt_cli.cli import main
 from agt_cli.report.finished import LOCK
 
@@ -71,10 +72,9 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "**No claim contradicted by 2 attacks: that is no proof; 1 attack not made.**",
         "a \\| toy",
         "its \\*label\\*; 100 labels a side",
-        "epsilon ≥ 0.981 (95 %); epsilon about 1.01 (95 %, Katz)",
-        "whoever was 50 % sure that a person's record was used became at least 72.7 % sure",
-        "if the estimate is right, an attacker does this",
-        "the audit could have noticed: a loss above 1.1",
+        "epsilon ≥ 0.981 (95 %)",
+        "epsilon about 1.01 (95 %, Katz)",
+        "The audit could have noticed: a loss above 1.1",
         "whoever is 50 % sure that a person's record was used can be at most 73.2 % sure after seeing the answer "
         "(1 % sure: 2.7 %); no attack names more than 46.3 more of 100",
         "that a claim holds: it was not contradicted by these attacks, this hard",
@@ -178,11 +178,10 @@ def test_one_audit_is_not_counted_twice(audited: Agt) -> None:
 def test_what_is_violated_is_seen_to_be(audited: Agt) -> None:
     """Digits that tell a bound from the claim; and what to do, where only chance stands between them."""
     said = audited("audit", "toy", "run=latest", "audit.found=1.0002")
-    told = "By chance alone a bound calls a true claim violated in up to 5 % of audits. Audit again"
     page = (audits()[0] / "report.md").read_text()
-    assert (said.code, told in said.out, told in page) == (3, True, True)
+    assert (said.code, AGAIN in said.out, AGAIN in page) == (3, True, True)
     assert "epsilon ≥ 1.0002 (95 %" in page
-    assert told not in audited("audit", "toy", "run=latest").out
+    assert AGAIN not in audited("audit", "toy", "run=latest").out
     assert [number(value, beside=1.0) for value in (0.9999996, 1.0, 0.5)] == ["0.9999996", "1", "0.5"]
 
 
@@ -222,10 +221,9 @@ def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) 
     page = (folder / "report.md").read_text()
     for words in (
         "| toy | 2 | 1 | 1 | 300 % | as it is |",
-        "| **violated** | toy | a \\| toy | epsilon 1 | ≥ 3 | ≈ 1.01 | 300 % |",
-        "| not contradicted | toy | a \\| toy | epsilon 1 | ≥ 0.5 | ≈ 1.01 | 50 % |",
-        "| **not tested** | toy | boxes | every model is inside | - | - |",
-        "What is violated",
+        "| **violated** | toy: a \\| toy | 1-differentially private | epsilon ≥ 3 (95 %) | 300 % |",
+        "| **not tested** | toy: boxes | every model is inside | nothing | - |",
+        "What was found",
         "**Not audited** in this state: certificate",
         "an audit did not finish",
         "the auditor itself: all",

@@ -9,21 +9,29 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from copy import deepcopy
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
 
+from agt.errors import AgtError
+from agt.settings import current_module
 from agt.store import Pending
+from agt_cli import usage
 from agt_cli.cli import main
-from agt_cli.commands import train
+from agt_cli.configuration import composed, plain
+from agt_cli.jobs import resolve_settings
+from agt_cli.report.console import Console
 from agt_cli.runs.queries import TrainedRun
 
 from .conftest import TINY, Agt
@@ -37,416 +45,435 @@ HEAD = "train dataset=digits model=linear training=generic certificate=stability
 TUBE = "train dataset=digits certificate=tube model.hidden=[8] "
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
-COMMAND_LINES = """
-trian                                        | 2 | unknown command 'trian' | did you mean 'train'
-certfy run=x                                 | 2 | did you mean 'certify'
-runs state=lost                              | 2 | state: unknown value 'lost' | killed
-runs command=trian                           | 2 | command=trian | did you mean 'train'
-runs where=accuracy                          | 2 | where: 'accuracy' is no comparison
-runs since=yesterday                         | 2 | since=yesterday | 2026-01-31
-runs compare=[box,nothing]                   | 2 | compare: 'box' is no run here
-runs -m limit=1,2                            | 2 | -m: agt runs keeps no record
-dataset=digits train                         | 2 | the command comes first: agt train dataset=digits
--m train training.seed=1,2                   | 2 | the command comes first: agt train -m training.seed=1,2
-train blobs                                  | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'
-train dataset digits                         | 2 | 'dataset' is no setting | 'dataset=NAME' | digits
-train training.lr                            | 2 | did you mean 'training.lr=VALUE'
-train @ok.csv                                | 2 | agt data inspect
-certify @box                                 | 2 | did you mean 'run=
-certify run=@box @q.csv                      | 2 | did you mean 'inputs=
-train =3                                     | 2 | '=3' is no setting
-train --jsn                                  | 2 | did you mean '--json'
-train --cfg                                  | 2 | --cfg
-train --config-dir nowhere                   | 2 | nowhere
-train datset=x                               | 2 | unknown key 'datset' | did you mean 'dataset'
-train trainin.lr=1                           | 2 | did you mean 'training.lr'
-train +dataset.foo=1                         | 2 | dataset.foo: unknown key
-train ++training.batch.cuont=1               | 2 | training.batch.cuont: unknown key | did you mean 'count'
-train +foo=1                                 | 2 | unknown key 'foo'
-train '~training.lr'                         | 2 | training.lr: a value is required
-train dataset=null                           | 2 | dataset=null: choose one by its name | blobs
-train model=3                                | 2 | model=3: choose one by its name | mlp
-train dataset=                               | 2 | unknown dataset ''
-train dataset=blobs,digits                   | 2 | dataset=blobs,digits: a comma | -m
-train training.lr=1,000                      | 2 | training.lr=1,000: a comma | numbers take no comma
-train "training.lr='1,000'"                  | 2 | training.lr: expected a number, without separators
-train 'training.lr=${nothing}'               | 2 | training.lr: Interpolation key 'nothing'
-train 'training.lr=${oc.env:NOPE}'           | 2 | training.lr: | NOPE
-train 'training.lr=${training.lr}'           | 2 | training.lr: Recursive
-train 'training.lr=${'                       | 2 | 'training.lr=${' cannot be read | stays open
-train "training.lr='1"                       | 2 | training.lr='1' cannot be read
-train 'model.hidden=[4'                      | 2 | stays open
-train dataset=table dataset.numeric='{a: [0, 1]}' | 2 | with a plus sign: '+dataset.numeric
-reproduce blobs overrides=[relation=remove]  | 2 | put each entry in quotes
-train output_dir=                            | 2 | output_dir=: no folder is named
-train output_dir=null                        | 2 | output_dir=null: no folder is named
-train hydra.run.dir=                         | 2 | hydra.run.dir=: no folder
-train output_dir=@ok.csv                     | 1 | ok.csv is a file, where a folder is needed | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv is a file | output_dir=FOLDER
-train data_dir=                              | 2 | data_dir= is empty
-certify run=                                 | 2 | run: expected the folder of a finished agt train, or latest
-certify run=null                             | 2 | run: expected
-certify run=[@box]                           | 2 | run: expected
-certify run=@box inputs=                     | 2 | inputs= is empty
-completion bsh                               | 2 | did you mean 'bash'
-inspect my.csv force=true                    | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
-predict release=nowhere inputs=@ok.csv       | 2 | release=nowhere: there is no such folder
-help trian                                   | 2 | did you mean 'train'
-verify                                       | 2 | agt verify: one more word is needed
-verify nowhere                               | 2 | nowhere
-verify @ok.csv                               | 2 | ok.csv
-doctor now                                   | 2 | 'now'
-ledger                                       | 2 | agt ledger: one more word is needed | init
-ledger open people                           | 2 | agt ledger: unknown word 'open'
-ledger show peple                            | 2 | peple.ledger
-ledger init people                           | 2 | total.eps
-ledger init people run=@head total.eps=0   | 2 | total.eps
-ledger init people run=@head total.eps=-1  | 2 | total.eps
+CONFIGURED = f"""
+runs state=lost | 2 | state: unknown value 'lost' | killed
+runs command=trian | 2 | command=trian | did you mean 'train'
+runs where=accuracy | 2 | where: 'accuracy' is no comparison
+runs since=yesterday | 2 | since=yesterday | 2026-01-31
+train dataset digits | 2 | 'dataset' is no setting | 'dataset=NAME' | digits
+train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
+train +dataset.foo=1 | 2 | dataset.foo: unknown key
+train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
+train +foo=1 | 2 | unknown key 'foo'
+train dataset=null | 2 | dataset=null: choose one by its name | blobs
+train model=3 | 2 | model=3: choose one by its name | mlp
+train dataset= | 2 | unknown dataset ''
+train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
+train "training.lr='1,000'" | 2 | training.lr: expected a number, without separators
+train data_dir= | 2 | data_dir= is empty
+certify run= | 2 | run: expected the folder of a finished agt train, or latest
+certify run=null | 2 | run: expected
+certify run=[@box] | 2 | run: expected
+certify run=@box inputs= | 2 | inputs= is empty
+predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: there is no such folder
+verify | 2 | agt verify: one more word is needed
+ledger | 2 | agt ledger: one more word is needed | init
+ledger open people | 2 | agt ledger: unknown word 'open'
+runs limit=-1 | 2 | limit
+train training.lr=0 | 2 | training.lr: | greater than 0
+train training.lr=-1 | 2 | training.lr: | greater than 0
+train training.lr=nan | 2 | training.lr: | finite
+train training.lr=inf | 2 | training.lr: | finite
+train training.lr=1e308 | 2 | training.lr: | 1000000
+train training.lr=null | 2 | training.lr: expected a number
+train training.lr=[1] | 2 | training.lr: expected a number, got [1]
+train training.lr=true | 2 | training.lr: expected a number, got true
+train training.lr= | 2 | training.lr: expected a number
+train training.epochs=0 | 2 | training.epochs: | 1
+train training.epochs=-1 | 2 | training.epochs:
+train training.epochs=1e9 | 2 | training.epochs: | 100000
+train training.epochs=1.5 | 2 | training.epochs: expected a whole number, got 1.5
+train training.clip=0 | 2 | training.clip:
+train training.dtype=float16 | 2 | training.dtype: | did you mean 'float64'
+train training.loss=hinge | 2 | training.loss: | cross_entropy
+train training.seed=-1 | 2 | training.seed:
+train training.momentum=1 | 2 | training.momentum:
+train training.nesterov=true | 2 | nesterov needs momentum
+train training.dampening=0.5 | 2 | dampening needs momentum
+train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
+train training.weight_decay=2 | 2 | lr * weight_decay = 4 exceeds 1
+train training.batch=3 | 2 | training.batch: expected a mapping of settings, got 3
+train training.batch.count=0 | 2 | training.batch.count:
+train training.batch.normalizer=0 | 2 | training.batch.normalizer:
+train training.chosen_on=yes | 2 | training.chosen_on: | public
+train model.hidden=3 | 2 | model.hidden: expected a list, got 3: give model.hidden=[3]
+train model.hidden=[0] | 2 | model.hidden.0:
+train model.hidden=[1000000000] | 2 | model.hidden.0: | 16777216
+train model.activation=gleu | 2 | did you mean 'gelu'
+train model=custom model._target_=no.such | 2 | model._target_: cannot import 'no.such'
+train kgrid.max=-1 | 2 | kgrid.max:
+train kgrid.max=1000000 | 2 | kgrid: max=1000000 | 65537
+train kgrid.max=1.5 | 2 | kgrid.max: expected a whole number
+train kgrid.max=many | 2 | kgrid.max: expected a whole number, without separators, got 'many'
+train kgrid.max=null | 2 | kgrid: give either max
+train kgrid.values=[1,2] | 2 | kgrid: give either max
+train kgrid=sparse kgrid.values=[] | 2 | kgrid: values is empty
+train kgrid=sparse kgrid.values=[2,1,2] | 2 | kgrid: values repeats 2
+train kgrid=sparse kgrid.values=[1.5] | 2 | kgrid.values.0: expected a whole number
+train kgrid=sparse kgrid.values=[a] | 2 | kgrid.values.0: expected a whole number
+train kgrid=sparse kgrid.values=[-1] | 2 | kgrid.values.0:
+train kgrid=sparse kgrid.values=5 | 2 | kgrid.values: expected a list
+train relation=foo | 2 | unknown relation 'foo' | add_remove
+train relation.unit_rows=0 | 2 | relation.unit_rows:
+train compute.device=tpu | 2 | compute.device: | cpu
+train compute.kernel=gpu | 2 | compute.kernel=gpu does not run on compute.device=cpu
+train compute.threads=0 | 2 | compute.threads:
+train compute.memory_mb=1 | 2 | compute.memory_mb:
+train ensemble.members=0 | 2 | ensemble.members:
+train ensemble=3 | 2 | ensemble: expected a mapping of settings
+train noise.epsilon=0 | 2 | noise.epsilon:
+train noise.epsilon=1 noise.delta=1 | 2 | noise.delta:
+train noise.seed=3 | 2 | noise: epsilon is null
+train noise.epsilon=1 relation=remove | 2 | noise.epsilon: relation=remove
+train certificate=boxx | 2 | unknown certificate 'boxx' | did you mean 'box'
+train certificate=stability | 2 | model.hidden=[128] | model=linear
+train certificate=erm model=linear | 2 | training.
+train dataset.n_train=1 | 2 | dataset.n_train:
+train dataset.std=0 | 2 | dataset.std:
+train dataset.test_fraction=0 | 2 | dataset.test_fraction:
+train dataset=digits dataset.classes=[3] | 2 | dataset.classes:
+train dataset=digits dataset.classes=[3,3] | 2 | classes repeats
+train dataset=digits dataset.classes=[3,11] | 2 | dataset.classes.1:
+train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
+{HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
+{HEAD}  compute.kernel=gpu | 2 | compute.kernel=gpu
+{HEAD}  certificate.features.map=relu | 2 | certificate.features: count
+{HEAD}  certificate.features.count=7 | 2 | certificate.features: count
+{HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
+{HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
+train certificate/features=relu | 2 | certificate/features: public features stand in front
+{HEAD}  relation=paper_privacy | 2 | relation
+{HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
+{HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
+{TUBE}  training.momentum=.9 | 2 | training.momentum=0.9 | but box
+{TUBE}  model.hidden=[7] | 2 | model.hidden=[7] | an even number
+{TUBE}  model.hidden=[8,8] | 2 | model.hidden=[8, 8] | one hidden layer
+{TUBE}  model.hidden=[] | 2 | model.hidden=[] | use model=smooth
+{TUBE}  model.activation=relu | 2 | model.activation=relu | use tanh, softplus, gelu
+{TUBE}  model=small_cnn | 2 | model.encoder: certificate=tube | prepare them first
+{TUBE}  relation=paper_privacy | 2 | relation=paper_privacy divides by | add_remove, substitute or remove
+{TUBE}  relation=paper_unlearning | 2 | relation=paper_unlearning divides by the size
+{TUBE}  noise.epsilon=1 | 2 | noise.epsilon: certificate=tube
+{TUBE}  ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: certificate=tube has no proof
+{TUBE}  certificate.norms=tight | 2 | certificate.norms
+{TUBE}  certificate.length=0 | 2 | certificate.length
+{TABLE} | 2 | dataset.path= is empty
+{TABLE}null | 2 | dataset.path: expected a path
+{TABLE}[@ok.csv] | 2 | dataset.path: expected a path
+{TABLE}@ok.csv dataset.id=y | 2 | label and id are both column y
+{TABLE}@ok.csv dataset.label=a | 2 | column a
+{TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
+{TABLE}@ok.csv dataset.classes=[yes] | 2 | dataset.classes:
+{TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes repeats 'no'
+{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: test is the file of the training records itself
+{TABLE}@ok.csv dataset.test_fraction=1 | 2 | dataset.test_fraction:
+{TABLE}@ok.csv dataset.declared_size=-3 | 2 | dataset.declared_size:
+{TABLE}@ok.csv dataset.numeric.a=[3,-3] | 2 | numeric.a
+{TABLE}@ok.csv dataset.numeric.a=[nan,1] | 2 | numeric.a
+{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide
+{VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
+certify run=@nowhere | 2 | nowhere: no such folder
+certify run=@ok.csv | 2 | ok.csv: no such folder
+certify run=@folder | 2 | not a run folder (status.json is missing)
+certify run=latest | 2 | run=latest: no finished training run in outputs/train
+certify run=@failed | 2 | failed: status.json says 'failed' (ConfigError
+certify run=@killed | 2 | killed: status.json says 'running'
+certify run=@certified | 2 | a run of 'certify', not 'train'
+predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not 'train'
+unlearn | 2 | run
+unlearn run=nowhere ids=@ok.csv | 2 | nowhere: no such folder
+unlearn run=@box method=forget | 2 | method=forget: expected one of
+unlearn run=@box by=name | 2 | by=name: expected one of
+unlearn run=@box fresh=maybe | 2 | fresh=maybe: expected true or false
+unlearn run=@box key=nokey.pem ids=@ok.csv | 2 | key=nokey.pem
+unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
+plan run=@edited_manifest | 2 | manifest.json
+certify run=@edited_metrics | 2 | metrics.json
+predict run=@edited_config mechanism.eps=1 | 2 | config.yaml
+certify run=@no_bounds | 2 | k=00002.safetensors
+certify run=@no_manifest | 2 | manifest.json
+certify run=@box digest=abc | 2 | digest=abc: expected sha256:
+certify run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
+certify run=@box map_resolution=-1 | 2 | map_resolution:
+certify run=@box map_resolution=1e9 | 2 | map_resolution: | 1000
+certify run=@box compute.kernel=gpu | 2 | compute.kernel=gpu
+certify run=@box +mechanism.eps=1 | 2 | unknown key 'mechanism'
+plan run=@box eps=[] | 2 | eps:
+plan run=@box eps=1 | 2 | eps: expected a list, got 1: give eps=[1]
+plan run=@box eps=[0] | 2 | eps.0:
+plan run=@box eps=[-1] | 2 | eps.0:
+plan run=@box eps=[nan] | 2 | eps.0: | finite
+plan run=@box eps=[abc] | 2 | eps.0: expected a number, without separators, got 'abc'
+plan run=@box eps=[1,1] | 2 | eps: 1.0 is given twice
+plan run=@box delta=1 | 2 | delta: | less than 1
+plan run=@box delta=-1 | 2 | delta:
+plan run=@box delta=null | 2 | delta: expected a number
+plan run=@box queries=[0] | 2 | queries.0:
+plan run=@box queries=[1.5] | 2 | queries.0: expected a whole number
+plan run=@box mechanisms=[] | 2 | mechanisms:
+plan run=@box mechanisms=[randomised_response] | 2 | did you mean 'randomized_response'
+plan run=@box mechanisms=randomized_response | 2 | mechanisms: expected a list
+plan run=@box counting=people | 2 | counting: | distance
+predict run=@box | 2 | no budget: give total.eps
+predict run=@box mechanism.eps=0 | 2 | mechanism.eps:
+predict run=@box mechanism.eps=-1 | 2 | mechanism.eps:
+predict run=@box mechanism.eps=nan | 2 | mechanism.eps: | finite
+predict run=@box mechanism.eps=inf | 2 | mechanism.eps: | finite
+predict run=@box mechanism.eps=1e308 | 2 | mechanism.eps: | 100
+predict run=@box mechanism.eps=abc | 2 | mechanism.eps: expected a number
+predict run=@box mechanism.delta=1e-5 | 2 | mechanism.eps: a value is required
+predict run=@box mechanism.eps=1 total.eps=1 | 2 | total.eps and mechanism.eps both state a budget
+predict run=@box total.delta=1e-5 | 2 | no budget
+predict run=@box total.eps=1 total.delta=1 | 2 | total.delta: | less than 1
+predict run=@box total=5 | 2 | total: expected a mapping of settings
+predict run=@box total.eps=[1] | 2 | total.eps: expected a number
+predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
+predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
+predict run=@box mechanism=null | 2 | mechanism=null: choose one by its name
+predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
+predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
+predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
+predict run=@box mechanism.eps=1 seed=1.5 | 2 | seed: expected a whole number
+predict run=@box mechanism.eps=1 accounting=lenient | 2 | accounting: | rigorous
+predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fraction=2 | 2 | mechanism.fraction:
+{WEIGHTS}  total.eps=1 | 2 | total.delta
+{WEIGHTS}  mechanism.mu=0 | 2 | mechanism.mu:
+{WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
+{WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
+predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
+{WEIGHTS}  mechanism.weights=@released total.eps=1 | 2 | mechanism.weights | leave out total.eps
+{WEIGHTS}  mechanism.weights_digest=abc | 2 | mechanism.weights_digest
+data | 2 | one more word is needed | prepare
+data prepar imdb | 2 | unknown word 'prepar' | did you mean 'prepare'
+data prepare | 2 | one more word is needed | imdb
+data prepare idmb | 2 | did you mean 'imdb'
+data prepare imdb prepare.poling=max | 2 | did you mean 'pooling'
+data prepare imdb prepare.pooling=sum | 2 | prepare.pooling: | mean
+data prepare imdb prepare.limit=0 | 2 | prepare.limit:
+data prepare imdb prepare.reviews= | 2 | prepare.reviews= is empty
+data prepare imdb prepare.out= | 2 | prepare.out= is empty
+data prepare amex prepare.test_fraction=2 | 2 | prepare.test_fraction:
+data inspect | 2 | one more word is needed | FILE
+reproduce | 2 | one more word is needed | blobs
+reproduce blobz | 2 | did you mean 'blobs'
+reproduce blobs profile=fast | 2 | profile: | smoke
+reproduce blobs only=[] | 2 | only:
+reproduce blobs only=[nothing] | 2 | only: no artifact 'nothing' | 001_fig2
+reproduce blobs only=001_fig2 | 2 | only: expected a list
+reproduce blobs overrides=[foo] | 2 | overrides: 'foo' is no setting
+reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
+reproduce blobs runs_dir= | 2 | runs_dir= is empty
+reproduce blobs data=mine | 2 | data: | stand_in
+reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
+tune dataset=blobs tune.folds=0 | 2 | tune
+tune dataset=blobs tune.objective=best | 2 | tune
+audit | 2 | agt audit: one more word is needed | selftest
+audit selftst | 2 | unknown word 'selftst' | did you mean 'selftest'
+audit selftest confidence=0.3 | 2 | confidence=0.3: | from 0.5 to below 1
+audit selftest confidence=1 | 2 | confidence=1:
+audit selftest confidence=95% | 2 | confidence=95%:
+audit selftest confidence=true | 2 | confidence=True:
+audit selftest seed=-1 | 2 | seed=-1: give an integer
+audit selftest seed=1.5 | 2 | seed=1.5:
+audit selftest audit.trials=3 | 2 | audit.trials
+audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
+audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
+audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
+audit selftest run=@nowhere | 2 | nowhere: no such folder
+audit summary | 2 | run: name the run whose audits
+audit summary run=@nowhere | 2 | nowhere: no such folder
+audit summary run=@killed | 2 | killed: status.json says 'running'
+audit summary run=@failed | 2 | failed: status.json says 'failed' (ConfigError
+audit summary run=@certified | 2 | a run of 'certify', not 'train'
+audit summary run=@edited_metrics | 2 | metrics.json
+audit summary run=@box digest=abc | 2 | digest=abc: expected sha256:
+audit summary run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
+audit summary run=@box audit.audits=@box | 2 | audit.audits: expected a list
+train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
+train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
+train relation=add | 2 | unknown relation 'add'
+train experiment=digit | 2 | unknown experiment 'digit' | did you mean 'digits'
+train training=blob | 2 | no training settings named 'blob' | did you mean 'blobs'
+train trainin=blobs | 2 | 'trainin' | did you mean 'training'
+train dataset | 2 | 'dataset' is no setting | KEY=VALUE
+train +modle=1 | 2 | unknown key 'modle' | did you mean 'model'
+train +training.momentun=.9 | 2 | training.momentun: unknown key | did you mean 'momentum'
+train training.lr=fast | 2 | training.lr: | 'fast'
+train training.clip=null | 2 | training.clip:
+train training.weight_decay=.6 | 2 | lr * weight_decay = 1.2 exceeds 1
+train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
+train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | greater than or equal to 0
+train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | 65537 values at most
+{TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
+{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | at stake
+{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | at stake
+{TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
+{TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
+train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
+train training.clip=1e-300 | 2 | training.clip: | greater than or equal to 0.000000001
+train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
+train compute.kernel=fast | 2 | compute.kernel | reference
+train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
+train model=custom | 2 | model._target_
+train model=custom model._target_=math.pi | 2 | is no function that returns an nn.Sequential
+certify run=nowhere | 2 | run=nowhere: no such folder
+certify run=. | 2 | not a run folder | status.json is missing
+certify rnu=x | 2 | 'rnu' | did you mean 'run'
+"""
+"""What ``configure`` refuses, before any data is read."""
+
+WHOLE = f"""
+trian | 2 | unknown command 'trian' | did you mean 'train'
+certfy run=x | 2 | did you mean 'certify'
+runs compare=[box,nothing] | 2 | compare: 'box' is no run here
+runs -m limit=1,2 | 2 | -m: agt runs keeps no record
+dataset=digits train | 2 | the command comes first: agt train dataset=digits
+-m train training.seed=1,2 | 2 | the command comes first: agt train -m training.seed=1,2
+train blobs | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'
+train training.lr | 2 | did you mean 'training.lr=VALUE'
+train @ok.csv | 2 | agt data inspect
+certify @box | 2 | did you mean 'run=
+certify run=@box @q.csv | 2 | did you mean 'inputs=
+train =3 | 2 | '=3' is no setting
+train --jsn | 2 | did you mean '--json'
+train --cfg | 2 | --cfg
+train --config-dir nowhere | 2 | nowhere
+train trainin.lr=1 | 2 | did you mean 'training.lr'
+train '~training.lr' | 2 | training.lr: a value is required
+train training.lr=1,000 | 2 | training.lr=1,000: a comma | numbers take no comma
+train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
+train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
+train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
+train 'training.lr=${{' | 2 | 'training.lr=${{' cannot be read | close its brackets
+train "training.lr='1" | 2 | training.lr='1' cannot be read
+train 'model.hidden=[4' | 2 | close its brackets
+train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: '+dataset.numeric
+reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
+train output_dir= | 2 | output_dir=: no folder is named
+train output_dir=null | 2 | output_dir=null: no folder is named
+train hydra.run.dir= | 2 | hydra.run.dir=: no folder
+train output_dir=@ok.csv | 1 | ok.csv | a file is where a folder is needed | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file is where a folder | output_dir=FOLDER
+completion bsh | 2 | did you mean 'bash'
+inspect my.csv force=true | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
+help trian | 2 | did you mean 'train'
+verify nowhere | 2 | nowhere
+verify @ok.csv | 2 | ok.csv
+doctor now | 2 | 'now'
+ledger show peple | 2 | peple.ledger
+ledger init people | 2 | total.eps
+ledger init people run=@head total.eps=0 | 2 | total.eps
+ledger init people run=@head total.eps=-1 | 2 | total.eps
 ledger init people run=@head total.eps=nan | 2 | total.eps
 ledger init people run=@head total.eps=abc | 2 | total.eps
 ledger init people run=@head total.eps=1 total.delta=1 | 2 | total.delta
 predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
-train resume=nowhere                         | 2 | resume=nowhere: no such folder
-train resume=@box                            | 2 | is finished
-runs limit=-1                                | 2 | limit
-"""
-
-SETTINGS = """
-train training.lr=0                          | 2 | training.lr: | greater than 0
-train training.lr=-1                         | 2 | training.lr: | greater than 0
-train training.lr=nan                        | 2 | training.lr: | finite
-train training.lr=inf                        | 2 | training.lr: | finite
-train training.lr=1e308                      | 2 | training.lr: | 1000000
-train training.lr=null                       | 2 | training.lr: expected a number
-train training.lr=[1]                        | 2 | training.lr: expected a number, got [1]
-train training.lr=true                       | 2 | training.lr: expected a number, got true
-train training.lr=                           | 2 | training.lr: expected a number
-train training.epochs=0                      | 2 | training.epochs: | 1
-train training.epochs=-1                     | 2 | training.epochs:
-train training.epochs=1e9                    | 2 | training.epochs: | 100000
-train training.epochs=1.5                    | 2 | training.epochs: expected a whole number, got 1.5
-train training.clip=0                        | 2 | training.clip:
-train training.dtype=float16                 | 2 | training.dtype: | did you mean 'float64'
-train training.loss=hinge                    | 2 | training.loss: | cross_entropy
-train training.seed=-1                       | 2 | training.seed:
-train training.momentum=1                    | 2 | training.momentum:
-train training.nesterov=true                 | 2 | nesterov needs momentum
-train training.dampening=0.5                 | 2 | dampening needs momentum
-train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
-train training.weight_decay=2                | 2 | lr * weight_decay = 4 exceeds 1
-train training.batch=3                       | 2 | training.batch: expected a mapping of settings, got 3
-train training.batch.count=0                 | 2 | training.batch.count:
-train training.batch.normalizer=0            | 2 | training.batch.normalizer:
-train training.batch.n_max=10                | 2 | n_max=10
-train training.chosen_on=yes                 | 2 | training.chosen_on: | public
-train model.hidden=3                         | 2 | model.hidden: expected a list, got 3: give model.hidden=[3]
-train model.hidden=[0]                       | 2 | model.hidden.0:
-train model.hidden=[1000000000]              | 2 | model.hidden.0: | 16777216
-train model.activation=gleu                  | 2 | did you mean 'gelu'
-train model=custom model._target_=no.such    | 2 | model._target_: cannot import 'no.such'
-train kgrid.max=-1                           | 2 | kgrid.max:
-train kgrid.max=1000000                      | 2 | kgrid: max=1000000 | 65537
-train kgrid.max=1.5                          | 2 | kgrid.max: expected a whole number
-train kgrid.max=many                         | 2 | kgrid.max: expected a whole number, without separators, got 'many'
-train kgrid.max=null                         | 2 | kgrid: give either max
-train kgrid.values=[1,2]                     | 2 | kgrid: give either max
-train kgrid=sparse kgrid.values=[]           | 2 | kgrid: values is empty
-train kgrid=sparse kgrid.values=[2,1,2]      | 2 | kgrid: values repeats 2
-train kgrid=sparse kgrid.values=[1.5]        | 2 | kgrid.values.0: expected a whole number
-train kgrid=sparse kgrid.values=[a]          | 2 | kgrid.values.0: expected a whole number
-train kgrid=sparse kgrid.values=[-1]         | 2 | kgrid.values.0:
-train kgrid=sparse kgrid.values=5            | 2 | kgrid.values: expected a list
-train relation=foo                           | 2 | unknown relation 'foo' | add_remove
-train relation.unit_rows=0                   | 2 | relation.unit_rows:
-train compute.device=tpu                     | 2 | compute.device: | cpu
-train compute.kernel=gpu                     | 2 | compute.kernel=gpu does not run on compute.device=cpu
-train compute.threads=0                      | 2 | compute.threads:
-train compute.memory_mb=1                    | 2 | compute.memory_mb:
-train ensemble.members=0                     | 2 | ensemble.members:
-train ensemble=3                             | 2 | ensemble: expected a mapping of settings
-train noise.epsilon=0                        | 2 | noise.epsilon:
-train noise.epsilon=1 noise.delta=1          | 2 | noise.delta:
-train noise.seed=3                           | 2 | noise: epsilon is null
-train noise.epsilon=1 relation=remove        | 2 | noise.epsilon: relation=remove
-train certificate=boxx                       | 2 | unknown certificate 'boxx' | did you mean 'box'
-train certificate=stability                  | 2 | model.hidden=[128] | model=linear
-train certificate=erm model=linear           | 2 | training.
-train dataset.n_train=1                      | 2 | dataset.n_train:
-train dataset.std=0                          | 2 | dataset.std:
-train dataset.test_fraction=0                | 2 | dataset.test_fraction:
-train dataset=digits dataset.classes=[3]     | 2 | dataset.classes:
-train dataset=digits dataset.classes=[3,3]   | 2 | classes repeats
-train dataset=digits dataset.classes=[3,11]  | 2 | dataset.classes.1:
-train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
-"""
-
-TUBES = f"""
-{TUBE} training.momentum=.9                  | 2 | training.momentum=0.9 | but box
-{TUBE} model.hidden=[7]                      | 2 | model.hidden=[7] | an even number
-{TUBE} model.hidden=[8,8]                    | 2 | model.hidden=[8, 8] | one hidden layer
-{TUBE} model.hidden=[]                       | 2 | model.hidden=[] | use model=smooth
-{TUBE} model.activation=relu                 | 2 | model.activation=relu | use tanh, softplus, gelu
-{TUBE} model=small_cnn                       | 2 | model.encoder: certificate=tube | prepare them first
-{TUBE} training.loss=squared_error           | 2 | training.loss=squared_error
-{TUBE} training.loss=cross_entropy           | 2 | training.clip=0.5
-{TUBE} dataset.classes=[1,2,3]               | 2 | training.loss=cross_entropy training.clip=1
-{TUBE} relation=paper_privacy                | 2 | relation=paper_privacy divides by | add_remove, substitute or remove
-{TUBE} relation=paper_unlearning             | 2 | relation=paper_unlearning divides by the size
-{TUBE} noise.epsilon=1                       | 2 | noise.epsilon: certificate=tube
-{TUBE} ensemble.members=2 ensemble.slices=2  | 2 | ensemble.slices=2: certificate=tube has no proof
-{TUBE} certificate.norms=tight               | 2 | certificate.norms
-{TUBE} certificate.length=0                  | 2 | certificate.length
-"""
-
-CLOSED_FORMS = f"""
-{HEAD} training.momentum=.9                  | 2 | training.momentum=0.9
-{HEAD} training.lr=1e5                       | 2 | training.lr:
-{HEAD} compute.kernel=gpu                    | 2 | compute.kernel=gpu
-{HEAD} certificate.average=1000              | 2 | certificate.average=1000
-{HEAD} certificate.features.map=relu         | 2 | certificate.features: count
-{HEAD} certificate.features.count=7          | 2 | certificate.features: count
-{HEAD} certificate.features.whiten=1         | 2 | certificate.features: whitening
-{HEAD} certificate/features=landmarks        | 2 | certificate.features: map=landmarks
-train certificate/features=relu              | 2 | certificate/features: public features stand in front
-{HEAD} relation=paper_privacy                | 2 | relation
-{HEAD} noise.epsilon=1                       | 2 | noise.epsilon: certificate=stability
-{HEAD} certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
-"""
-
-DATA = f"""
-{TABLE}@no.csv                               | 4 | no.csv
-{TABLE}                                      | 2 | dataset.path= is empty
-{TABLE}null                                  | 2 | dataset.path: expected a path
-{TABLE}[@ok.csv]                             | 2 | dataset.path: expected a path
-{TABLE}@folder                               | 4 | folder
-{TABLE}@empty.csv                            | 2 | empty.csv
-{TABLE}@header.csv                           | 2 | header.csv | no rows
-{TABLE}@loop.csv                             | 4 | loop.csv
-{TABLE}@words.txt                            | 2 | words.txt
-{TABLE}@latin.csv                            | 2 | latin.csv | UTF-8
-{TABLE}@broken.parquet                       | 2 | broken.parquet
-{TABLE}@nested.parquet                       | 2 | nested.parquet: 'a' holds vectors | dataset.numeric.a
-{TABLE}@one_class.csv                        | 2 | 'yes' | at least two
-{TABLE}@missing.csv                          | 2 | missing.csv: column 'a', row 5 of the data (line 6 of the file)
-{TABLE}@inf.csv                              | 2 | inf.csv: column 'a', row 5 of the data | infinite
-{TABLE}@huge.csv                             | 2 | huge.csv: column 'a', row 5 of the data | infinite
-{TABLE}@thousands.csv                        | 2 | thousands.csv: column 'a' has '1,234.5' in row 5 of the data
-{TABLE}@text.csv                             | 2 | text.csv: column 'a' has 'abc' in row 5 of the data
-{TABLE}@no_label.csv                         | 2 | no_label.csv: row 3 of the data (line 4 of the file) has no label
-{TABLE}@two_rows.csv                         | 2 | split is empty | dataset.test_fraction
-{TABLE}@twice.csv dataset.id=id              | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
-{TABLE}@spaces.csv dataset.id=id             | 2 | spaces.csv: dataset.id | differ by spaces alone
-{TABLE}@ok.csv dataset.label=z               | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
-{TABLE}@ok.csv dataset.label=                | 2 | dataset.label
-{TABLE}@ok.csv dataset.id=z                  | 2 | 'z' | dataset.id
-{TABLE}@ok.csv dataset.id=y                  | 2 | label and id are both column y
-{TABLE}@ok.csv dataset.label=a               | 2 | column a
-{TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
-{TABLE}@ok.csv dataset.classes=[yes]         | 2 | dataset.classes:
-{TABLE}@ok.csv dataset.classes=[yes,no,no]   | 2 | classes repeats 'no'
-{TABLE}@ok.csv dataset.classes=[yes,maybe]   | 2 | ok.csv: row 1 of the data (line 2 of the file) has the label 'no'
-{TABLE}@ok.csv dataset.split=b               | 2 | dataset.split: column 'b'
-{TABLE}@ok.csv dataset.test=@no.csv          | 4 | no.csv
-{TABLE}@ok.csv dataset.test=@ok.csv          | 2 | dataset: test is the file of the training records itself
-{TABLE}@ok.csv dataset.test_fraction=1       | 2 | dataset.test_fraction:
-{TABLE}@ok.csv dataset.test_fraction=.00001  | 2 | the test split is empty | dataset.test_fraction
-{TABLE}@ok.csv dataset.declared_size=-3      | 2 | dataset.declared_size:
-{TABLE}@ok.csv dataset.numeric.a=[3,-3]      | 2 | numeric.a
-{TABLE}@ok.csv dataset.numeric.a=[nan,1]     | 2 | numeric.a
-{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide
-{TABLE}@ok.csv +dataset.numeric.c=[0,1]      | 2 | no column or key 'c' | dataset.numeric.c
+train resume=nowhere | 2 | resume=nowhere: no such folder
+train resume=@box | 2 | is finished
+train training.batch.n_max=10 | 2 | n_max=10
+{HEAD}  training.lr=1e5 | 2 | training.lr:
+{HEAD}  certificate.average=1000 | 2 | certificate.average=1000
+{TUBE}  training.loss=squared_error | 2 | training.loss=squared_error
+{TUBE}  training.loss=cross_entropy | 2 | training.clip=0.5
+{TUBE}  dataset.classes=[1,2,3] | 2 | training.loss=cross_entropy training.clip=1
+{TABLE}@no.csv | 4 | no.csv
+{TABLE}@folder | 4 | folder
+{TABLE}@empty.csv | 2 | empty.csv
+{TABLE}@header.csv | 2 | header.csv | no rows
+{TABLE}@loop.csv | 4 | loop.csv
+{TABLE}@words.txt | 2 | words.txt
+{TABLE}@latin.csv | 2 | latin.csv | UTF-8
+{TABLE}@broken.parquet | 2 | broken.parquet
+{TABLE}@nested.parquet | 2 | nested.parquet: 'a' holds vectors | dataset.numeric.a
+{TABLE}@one_class.csv | 2 | 'yes' | at least two
+{TABLE}@missing.csv | 2 | missing.csv: column 'a', row 5 of the data (line 6 of the file)
+{TABLE}@inf.csv | 2 | inf.csv: column 'a', row 5 of the data | infinite
+{TABLE}@huge.csv | 2 | huge.csv: column 'a', row 5 of the data | infinite
+{TABLE}@thousands.csv | 2 | thousands.csv: column 'a' has '1,234.5' in row 5 of the data
+{TABLE}@text.csv | 2 | text.csv: column 'a' has 'abc' in row 5 of the data
+{TABLE}@no_label.csv | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
+{TABLE}@two_rows.csv | 2 | split is empty | dataset.test_fraction
+{TABLE}@twice.csv dataset.id=id | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
+{TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: dataset.id | differ by spaces alone
+{TABLE}@ok.csv dataset.label=z | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
+{TABLE}@ok.csv dataset.label= | 2 | dataset.label
+{TABLE}@ok.csv dataset.id=z | 2 | 'z' | dataset.id
+{TABLE}@ok.csv dataset.classes=[yes,maybe] | 2 | ok.csv: row 1 of the data (line 2 of the file) has the label 'no'
+{TABLE}@ok.csv dataset.split=b | 2 | dataset.split: column 'b'
+{TABLE}@ok.csv dataset.test=@no.csv | 4 | no.csv
+{TABLE}@ok.csv dataset.test_fraction=.00001 | 2 | the test split is empty | dataset.test_fraction
+{TABLE}@ok.csv +dataset.numeric.c=[0,1] | 2 | no column or key 'c' | dataset.numeric.c
 {TABLE}@ok.csv +dataset.categorical='{{b: [u, v]}}' | 2 | column 'b': none of its | dataset.categorical.b
-{TABLE}@no_such_ünïcode' file'.csv           | 4 | ünïcode file.csv
-train dataset=table                          | 2 | a value is required
-{VECTORS}@objects.npz                        | 2 | objects.npz: cannot read 'x' | pickled
-{VECTORS}@broken.npz                         | 2 | broken.npz
-{VECTORS}@short.npz                          | 2 | short.npz: 40 records and 39 values of 'label'
-{VECTORS}@vectors.npz dataset.x=z            | 2 | no column or key 'z' | dataset.x
-{VECTORS}@vectors.npz dataset.center=[1,2]   | 2 | dataset.center has shape (2,)
-{VECTORS}@vectors.npz dataset.scale=0        | 2 | dataset.scale:
-{VECTORS}@nan.npz                            | 2 | nan.npz: 'x' has NaN or inf in row 4 of the data
+{TABLE}@no_such_ünïcode' file'.csv | 4 | ünïcode file.csv
+train dataset=table | 2 | a value is required
+{VECTORS}@objects.npz | 2 | objects.npz: cannot read 'x' | pickled
+{VECTORS}@broken.npz | 2 | broken.npz
+{VECTORS}@short.npz | 2 | short.npz: 40 records and 39 values of 'label'
+{VECTORS}@vectors.npz dataset.x=z | 2 | no column or key 'z' | dataset.x
+{VECTORS}@vectors.npz dataset.center=[1,2] | 2 | dataset.center has shape (2,)
+{VECTORS}@nan.npz | 2 | nan.npz: 'x' has NaN or inf in row 4 of the data
 train --config-dir @conf training=blobs dataset=broken | 2 | broken.yaml, line 2
-train --config-dir @conf training=blobs dataset=loop   | 2 | dataset.center: Recursive
-train --config-dir @conf training=blobs dataset=gone   | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
-train --config-dir @conf dataset=gone        | 2 | no training settings named 'gone': give training=NAME
-"""
-
-READERS = """
-certify                                      | 2 | run: a value is required
-certify run=@nowhere                         | 2 | nowhere: no such folder
-certify run=@ok.csv                          | 2 | ok.csv: no such folder
-certify run=@folder                          | 2 | not a run folder (status.json is missing)
-certify run=latest                           | 2 | run=latest: no finished training run in outputs/train
-certify run=@failed                          | 2 | failed: status.json says 'failed' (ConfigError
-certify run=@killed                          | 2 | killed: status.json says 'running'
-certify run=@certified                       | 2 | a run of 'certify', not 'train'
-predict run=@certified mechanism.eps=1       | 2 | a run of 'certify', not 'train'
-unlearn                                      | 2 | run
-unlearn run=nowhere ids=@ok.csv              | 2 | nowhere: no such folder
-unlearn run=@box ids=nobody.txt              | 4 | ids=nobody.txt: no such file
-unlearn run=@box                             | 2 | ids=null: nobody asks
-unlearn run=@box method=forget               | 2 | method=forget: expected one of
-unlearn run=@box by=name                     | 2 | by=name: expected one of
-unlearn run=@box method=newton ids=@ok.csv   | 2 | method=newton | certificate=removal
-unlearn run=@box method=sisa ids=@ok.csv     | 2 | method=sisa | no ensemble
-unlearn run=@box fresh=maybe                 | 2 | fresh=maybe: expected true or false
-unlearn run=@box key=nokey.pem ids=@ok.csv   | 2 | key=nokey.pem
-unlearn run=@edited_manifest ids=@ok.csv     | 2 | manifest.json
-plan run=@edited_manifest                    | 2 | manifest.json
-certify run=@edited_metrics                  | 2 | metrics.json
-predict run=@edited_config mechanism.eps=1   | 2 | config.yaml
-certify run=@no_bounds                       | 2 | k=00002.safetensors
-certify run=@no_manifest                     | 2 | manifest.json
-certify run=@box digest=abc                  | 2 | digest=abc: expected sha256:
-certify run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
-certify run=@box map_resolution=-1           | 2 | map_resolution:
-certify run=@box map_resolution=1e9          | 2 | map_resolution: | 1000
-certify run=@box compute.kernel=gpu          | 2 | compute.kernel=gpu
-certify run=@box +mechanism.eps=1            | 2 | unknown key 'mechanism'
-certify run=@box inputs=@no.csv              | 4 | no.csv | inputs
-certify run=@box inputs=@folder              | 4 | folder
-certify run=@box inputs=@words.txt           | 2 | words.txt
-certify run=@box inputs=@empty.csv           | 2 | empty.csv
-certify run=@box inputs=@q_none.csv          | 2 | q_none.csv: no rows
-certify run=@box inputs=@q_narrow.csv        | 2 | q_narrow.csv: each record has 1 features, the model was trained on 2
-certify run=@box inputs=@q_wide.csv          | 2 | q_wide.csv: each record has 3 features
-certify run=@box inputs=@q_column.csv        | 2 | q_column.csv: no column or key 'x'
-certify run=@box inputs=@q_nan.csv           | 2 | q_nan.csv: 'x' has NaN or inf in row 2 of the data (line 3 of the file)
-certify run=@box inputs=@q_huge.csv          | 2 | NaN or infinite feature
-certify run=@box inputs=@q_label.csv         | 2 | q_label.csv: row 2 of the data (line 3 of the file) has the label 'up'
+train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recursive
+train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
+train --config-dir @conf dataset=gone | 2 | no training settings named 'gone': give training=NAME
+certify | 2 | run: a value is required
+unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: no such file
+unlearn run=@box | 2 | ids=null: nobody asks
+unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
+unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | no ensemble
+certify run=@box inputs=@no.csv | 4 | no.csv | inputs
+certify run=@box inputs=@folder | 4 | folder
+certify run=@box inputs=@words.txt | 2 | words.txt
+certify run=@box inputs=@empty.csv | 2 | empty.csv
+certify run=@box inputs=@q_none.csv | 2 | q_none.csv: no rows
+certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record has 1 features, the model was trained on 2
+certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record has 3 features
+certify run=@box inputs=@q_column.csv | 2 | q_column.csv: no column or key 'x'
+certify run=@box inputs=@q_nan.csv | 2 | q_nan.csv: 'x' has NaN or inf in row 2 of the data (line 3 of the file)
+certify run=@box inputs=@q_huge.csv | 2 | NaN or infinite feature
+certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 3 of the file) has the label 'up'
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
-plan run=@box inputs=@q.csv                  | 2 | q.csv | labels
-plan run=@box eps=[]                         | 2 | eps:
-plan run=@box eps=1                          | 2 | eps: expected a list, got 1: give eps=[1]
-plan run=@box eps=[0]                        | 2 | eps.0:
-plan run=@box eps=[-1]                       | 2 | eps.0:
-plan run=@box eps=[nan]                      | 2 | eps.0: | finite
-plan run=@box eps=[abc]                      | 2 | eps.0: expected a number, without separators, got 'abc'
-plan run=@box eps=[1,1]                      | 2 | eps: 1.0 is given twice
-plan run=@box delta=1                        | 2 | delta: | less than 1
-plan run=@box delta=-1                       | 2 | delta:
-plan run=@box delta=null                     | 2 | delta: expected a number
-plan run=@box queries=[0]                    | 2 | queries.0:
-plan run=@box queries=[1.5]                  | 2 | queries.0: expected a whole number
-plan run=@box mechanisms=[]                  | 2 | mechanisms:
-plan run=@box mechanisms=[randomised_response] | 2 | did you mean 'randomized_response'
-plan run=@box mechanisms=randomized_response | 2 | mechanisms: expected a list
-plan run=@box mechanisms=[noisy_argmax]      | 2 | noisy_argmax | ensemble
-plan run=@box counting=people                | 2 | counting: | distance
-"""
-
-RELEASES = f"""
-predict run=@box                             | 2 | no budget: give total.eps
-predict run=@box mechanism.eps=0             | 2 | mechanism.eps:
-predict run=@box mechanism.eps=-1            | 2 | mechanism.eps:
-predict run=@box mechanism.eps=nan           | 2 | mechanism.eps: | finite
-predict run=@box mechanism.eps=inf           | 2 | mechanism.eps: | finite
-predict run=@box mechanism.eps=1e308         | 2 | mechanism.eps: | 100
-predict run=@box mechanism.eps=abc           | 2 | mechanism.eps: expected a number
-predict run=@box mechanism.delta=1e-5        | 2 | mechanism.eps: a value is required
-predict run=@box mechanism.eps=1 total.eps=1 | 2 | total.eps and mechanism.eps both state a budget
-predict run=@box total.delta=1e-5            | 2 | no budget
-predict run=@box total.eps=1 total.delta=1   | 2 | total.delta: | less than 1
-predict run=@box total=5                     | 2 | total: expected a mapping of settings
-predict run=@box total.eps=[1]               | 2 | total.eps: expected a number
-predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
+plan run=@box inputs=@q.csv | 2 | q.csv | labels
+plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
 predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries and total.queries is 1
-predict run=@box mechanism=gausian_margin    | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null              | 2 | mechanism=null: choose one by its name
-predict run=@box mechanism.mu=1              | 2 | unknown key 'mechanism.mu'
-predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
-predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
+predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3 and the model has 2
-predict run=@box mechanism.eps=1 seed=-1     | 2 | seed:
-predict run=@box mechanism.eps=1 seed=1.5    | 2 | seed: expected a whole number
-predict run=@box mechanism.eps=1 accounting=lenient | 2 | accounting: | rigorous
-predict run=@sparse mechanism.eps=1          | 2 | accounting=rigorous: condition a
-predict run=@undeclared mechanism.eps=1      | 2 | condition e | training.chosen_on
+predict run=@sparse mechanism.eps=1 | 2 | accounting=rigorous: condition a
+predict run=@undeclared mechanism.eps=1 | 2 | condition e | training.chosen_on
 predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | linear head
-predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fraction=2 | 2 | mechanism.fraction:
-{WEIGHTS} total.eps=1                        | 2 | total.delta
-{WEIGHTS} mechanism.mu=0                     | 2 | mechanism.mu:
-{WEIGHTS} total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
-{WEIGHTS} total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability has no minimiser
-predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
-{WEIGHTS} mechanism.weights=@nowhere         | 2 | mechanism.weights= | nowhere
-{WEIGHTS} mechanism.weights=@head            | 2 | a run of 'train', not 'predict'
-{WEIGHTS} mechanism.weights=@released total.eps=1 | 2 | mechanism.weights | leave out total.eps
-{WEIGHTS} mechanism.weights_digest=abc       | 2 | mechanism.weights_digest
-"""
-
-OTHERS = """
-data                                         | 2 | one more word is needed | prepare
-data prepar imdb                             | 2 | unknown word 'prepar' | did you mean 'prepare'
-data prepare                                 | 2 | one more word is needed | imdb
-data prepare idmb                            | 2 | did you mean 'imdb'
-data prepare imdb prepare.poling=max         | 2 | did you mean 'pooling'
-data prepare imdb prepare.pooling=sum        | 2 | prepare.pooling: | mean
-data prepare imdb prepare.limit=0            | 2 | prepare.limit:
-data prepare imdb prepare.reviews=           | 2 | prepare.reviews= is empty
-data prepare imdb prepare.out=               | 2 | prepare.out= is empty
-data prepare imdb prepare.reviews=@no.csv    | 4 | no.csv | prepare.reviews
-data prepare imdb prepare.reviews=@ok.csv    | 2 | ok.csv: no column or key 'text'
-data prepare amex                            | 4 | train_data.csv is not there | kaggle
-data prepare amex prepare.test_fraction=2    | 2 | prepare.test_fraction:
-data inspect                                 | 2 | one more word is needed | FILE
-data inspect @no.csv                         | 4 | no.csv
-data inspect @empty.csv                      | 2 | empty.csv
-reproduce                                    | 2 | one more word is needed | blobs
-reproduce blobz                              | 2 | did you mean 'blobs'
-reproduce blobs profile=fast                 | 2 | profile: | smoke
-reproduce blobs only=[]                      | 2 | only:
-reproduce blobs only=[nothing]               | 2 | only: no artifact 'nothing' | 001_fig2
-reproduce blobs only=001_fig2                | 2 | only: expected a list
-reproduce blobs overrides=[foo]              | 2 | overrides: 'foo' is no setting
-reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
-reproduce blobs runs_dir=                    | 2 | runs_dir= is empty
-reproduce blobs data=mine                    | 2 | data: | stand_in
-reproduce imdb profile=smoke data=original   | 2 | data=original: profile=smoke
-tune dataset=blobs tune.folds=0              | 2 | tune
-tune dataset=blobs tune.objective=best       | 2 | tune
-"""
-
-AUDITS = """
-audit                                        | 2 | agt audit: one more word is needed | selftest
-audit selftst                                | 2 | unknown word 'selftst' | did you mean 'selftest'
-audit selftest confidence=0.3                | 2 | confidence=0.3: | from 0.5 to below 1
-audit selftest confidence=1                  | 2 | confidence=1:
-audit selftest confidence=95%                | 2 | confidence=95%:
-audit selftest confidence=true               | 2 | confidence=True:
-audit selftest seed=-1                       | 2 | seed=-1: give an integer
-audit selftest seed=1.5                      | 2 | seed=1.5:
-audit selftest audit.trials=3                | 2 | audit.trials
-audit selftest +audit.trials=3               | 2 | audit.trials: unknown key
-audit selftest audit._target_=no.such        | 2 | audit._target_: cannot import 'no.such'
-audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
-audit selftest run=@nowhere                  | 2 | nowhere: no such folder
-audit summary                                | 2 | run: name the run whose audits
-audit summary run=@nowhere                   | 2 | nowhere: no such folder
-audit summary run=@killed                    | 2 | killed: status.json says 'running'
-audit summary run=@failed                    | 2 | failed: status.json says 'failed' (ConfigError
-audit summary run=@certified                 | 2 | a run of 'certify', not 'train'
-audit summary run=@edited_metrics            | 2 | metrics.json
-audit summary run=@box digest=abc            | 2 | digest=abc: expected sha256:
-audit summary run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
-audit summary run=@box                       | 2 | no finished audit of it lies below outputs
-audit summary run=@box audit.audits=@box     | 2 | audit.audits: expected a list
-audit summary run=@box audit.audits=[@box]   | 2 | audit.audits= | box: status.json says | not 'audit'
+{WEIGHTS}  mechanism.weights=@nowhere | 2 | mechanism.weights= | nowhere
+{WEIGHTS}  mechanism.weights=@head | 2 | a run of 'train', not 'predict'
+data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
+data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: no column or key 'text'
+data prepare amex | 4 | train_data.csv is not there | kaggle
+data inspect @no.csv | 4 | no.csv
+data inspect @empty.csv | 2 | empty.csv
+audit summary run=@box | 2 | no finished audit of it lies below outputs
+audit summary run=@box audit.audits=[@box] | 2 | audit.audits= | box: status.json says | not 'audit'
 audit summary run=@box audit.audits=[@nowhere] | 2 | audit.audits= | nowhere: no such folder
+train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
+train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
+train lr=1 | 2 | 'lr' | did you mean 'training.lr'
+train 'training.lr=[1' | 2 | 'training.lr=[1' cannot be read
+train --resolve | 2 | --resolve
+train model=custom model._target_=agt.models.heads.Head | 2 | heads.Head cannot be made
+train model=custom model._target_=torch.nn.Linear | 2 | torch.nn.Linear cannot be made | in_features
+train model=custom model._target_=torch.nn.ReLU | 2 | of the type ReLU | nn.Sequential
+train dataset=digits 'dataset.classes=[3,5,8]' | 2 | binary_cross_entropy needs two classes
+train dataset=digits 'dataset.classes=[3,5,8]' training.loss=squared_error | 2 | needs two classes
+train dataset=digits model=linear training.loss=squared_error certificate=stability | 2 | training.loss=squared_error
+train training.batch.n_max=100 | 2 | n_max=100 | raise n_max
 """
+"""What the command line itself, Hydra, or the data refuse."""
+QUICK = 4  # each so many-th whole line is in make test, the refused releases all; the others are in make sweep
 
 
-def _cases() -> Iterator[Case]:
-    for table in (COMMAND_LINES, SETTINGS, CLOSED_FORMS, TUBES, DATA, READERS, RELEASES, OTHERS, AUDITS):
-        for row in filter(None, table.splitlines()):
-            line, code, *names = (part.strip() for part in row.split(" | "))
-            yield line, int(code), tuple(names)
-
-
-CASES = list(_cases())
-QUICK = 3  # each so many-th case is in make test, the refused releases all; the others are in make sweep
+def cases(table: str) -> list[Case]:
+    """(command line, exit code, what the message must name)."""
+    rows = ([part.strip() for part in row.split(" | ")] for row in table.splitlines() if row)
+    return [(line, int(code), tuple(names)) for line, code, *names in rows]
 
 
 def _table(name: str, **changes: object) -> None:
@@ -575,9 +602,36 @@ def check_whole(folder: Path) -> None:
 
 
 def _marked() -> Iterator[Any]:
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(cases(WHOLE)):
         slow = number % QUICK and not case[0].startswith(("predict", "ledger", "certify"))
         yield pytest.param(*case, id=case[0].replace("@", ""), marks=[pytest.mark.sweep] * bool(slow))
+
+
+@cache
+def chosen(command: str, groups: tuple[str, ...]) -> DictConfig:
+    """The configuration with these options of groups."""
+    return OmegaConf.create(composed(command, groups, complete=False))
+
+
+def refuse(words: list[str]) -> None:
+    """Configure a command as its line would."""
+    name, *rest = words
+    rest = usage.settings_from_words(name, rest)
+    groups = tuple(word for word in rest if word.partition("=")[0] in usage.groups(usage.COMMANDS[name].config))
+    config = deepcopy(chosen(name, groups))
+    for override in OverridesParser.create().parse_overrides([word for word in rest if word not in groups]):
+        OmegaConf.update(config, override.key_or_group, override.value())
+    settings = resolve_settings(name, plain(config, complete=False), rest, Console(quiet=True))
+    import_module(current_module(usage.COMMANDS[name].module)).configure(settings)
+
+
+def test_what_configure_refuses(unchanged_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line, code, names in cases(CONFIGURED):
+        with pytest.raises(AgtError) as refused:
+            refuse(shlex.split(line.replace("@", f"{unchanged_home}/")))
+        assert (refused.value.exit_code, [name for name in names if name not in str(refused.value)]) == (code, []), line
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("line", "code", "names"), [*_marked()])
@@ -596,11 +650,8 @@ def test_refusal(agt: Agt, tmp_path: Path, unchanged_home: Path, line: str, code
     check_whole(tmp_path)
 
 
-def test_the_catalogue_has_its_hundred_cases_and_every_command() -> None:
-    from agt_cli import usage
-
-    assert len({line for line, _, _ in CASES}) == len(CASES) > 200
-    assert {line.split()[0] for line, _, _ in CASES} >= set(usage.COMMANDS)
+def test_every_command_is_in_the_catalogue() -> None:
+    assert {line.split()[0] for line, _, _ in cases(CONFIGURED + WHOLE)} >= set(usage.COMMANDS)
 
 
 # -- what takes more than a line -------------------------------------------------------------------------------------------
@@ -624,28 +675,6 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)
     assert agt("train", *TINY, "-q").code == 0
-
-
-def test_one_job_of_a_sweep_that_fails_leaves_the_others(agt: Agt, tmp_path: Path) -> None:
-    said = agt("train", *TINY, "-m", "training.batch.n_max=3,400", "--json")
-    assert said.code == 2
-    assert "1 of 2 jobs failed" in said.err.splitlines()[-1]
-    assert ["error" in job for job in said.json["jobs"]] == [True, False]
-    check_whole(tmp_path)
-    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
-
-
-def test_ctrl_c_in_mid_run_and_again(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "fit", interrupted)
-        assert agt("train", *TINY).code == 130
-    check_whole(tmp_path)
-    assert "failed (interrupted)" in agt("certify", "run=latest").err
-    assert agt("train", *TINY, "-q").code == 0
-    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
 
 
 def test_a_run_that_was_killed_is_passed_over_and_left_as_it_is(agt: Agt, home: Path, tmp_path: Path) -> None:
@@ -675,18 +704,6 @@ def test_a_file_that_changes_between_check_and_use(
     assert (said.code, "k=00001.safetensors" in said.err) == (2, True), said.err
     assert not list(tmp_path.rglob("spent.json"))
     check_whole(tmp_path)
-
-
-@pytest.mark.sweep  # its sibling finds a run in the folder
-def test_two_processes_in_one_folder(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "agt_cli", "train", *TINY, "hydra.run.dir=one", "-q"]
-    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": path}
-    both = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    said = [process.communicate(timeout=120) for process in both]
-    assert sorted(process.returncode for process in both) == [0, 2], said
-    assert sum("one already holds a run" in err for _, err in said) == 1
-    assert json.loads((tmp_path / "one/status.json").read_text())["state"] == "done"
 
 
 def test_settings_that_nothing_reads_are_said(agt: Agt) -> None:

@@ -14,90 +14,12 @@ from agt_cli.runs import prepare
 
 from .conftest import TINY, Agt
 
-NO_DATA = ("dataset=table", "dataset.path=no.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}")
-MISTAKES = [
-    (("train", "dataset=blob"), 2, ("unknown dataset 'blob'", "did you mean 'blobs'", "digits")),
-    (("train", "model=mpl"), 2, ("unknown model 'mpl'", "did you mean 'mlp'")),
-    (("train", "relation=add"), 2, ("unknown relation 'add'",)),
-    (("train", "experiment=digit"), 2, ("unknown experiment 'digit'", "did you mean 'digits'")),
-    (("train", "training=blob"), 2, ("no training settings named 'blob'", "did you mean 'blobs'")),
-    (("train", "training.lrr=1"), 2, ("'training.lrr'", "did you mean 'lr'")),
-    (("train", "dataset.centre=1"), 2, ("'dataset.centre'", "did you mean 'center'")),
-    (("train", "lr=1"), 2, ("'lr'", "did you mean 'training.lr'")),
-    (("train", "trainin=blobs"), 2, ("'trainin'", "did you mean 'training'")),
-    (("train", "dataset"), 2, ("'dataset' is no setting", "KEY=VALUE")),
-    (("train", "training.lr=[1"), 2, ("'training.lr=[1' cannot be read",)),
-    (("train", "+modle=1"), 2, ("unknown key 'modle'", "did you mean 'model'")),
-    (("train", "+training.momentun=.9"), 2, ("training.momentun: unknown key", "did you mean 'momentum'")),
-    (("train", "--resolve"), 2, ("--resolve",)),
-    (("train", "training.lr=fast"), 2, ("training.lr:", "'fast'")),
-    (("train", "training.clip=null"), 2, ("training.clip:",)),
-    (("train", "training.weight_decay=.6"), 2, ("lr * weight_decay = 1.2 exceeds 1",)),
-    (("train", "kgrid=sparse", "kgrid.values=[1,1]"), 2, ("kgrid: values repeats 1",)),
-    (("train", "kgrid=sparse", "kgrid.values=[1,-1]"), 2, ("kgrid.values", "greater than or equal to 0")),
-    (("train", "kgrid.max=1000000000000"), 2, ("kgrid: max=1000000000000", "65537 values at most")),
-    (("train", *NO_DATA, "relation.unit_rows=17179869184"), 2, ("relation.unit_rows:", "1073741824")),
-    (("train", *NO_DATA, "relation.unit_rows=1073741824"), 2, ("kgrid", "relation.unit_rows = 1073741824", "at stake")),
-    (("train", *NO_DATA, "kgrid=sparse", "kgrid.values=[0,1073741824]", "relation.unit_rows=2"), 2, ("kgrid", "at stake")),
-    (("train", *NO_DATA, "training.batch.n_max=2147483648"), 2, ("training.batch.n_max:",)),
-    (("train", *NO_DATA, "dataset.declared_size=2000000000"), 2, ("dataset.declared_size:",)),
-    (("train", "training.lr=1e300"), 2, ("training.lr:", "less than or equal to 1000000")),
-    (("train", "training.clip=1e-300"), 2, ("training.clip:", "greater than or equal to 0.000000001")),
-    (("train", "compute.device=gpu"), 2, ("compute.device", "did you mean 'cpu'")),
-    (("train", "compute.kernel=fast"), 2, ("compute.kernel", "reference")),
-    (("train", "model._target_=agt.models.heads.Heads"), 2, ("model._target_: cannot import",)),
-    (("train", "model=custom"), 2, ("model._target_",)),
-    (
-        ("train", "model=custom", "model._target_=agt.models.heads.Head"),
-        2,
-        ("heads.Head cannot be made",),
-    ),
-    (("train", "model=custom", "model._target_=torch.nn.Linear"), 2, ("torch.nn.Linear cannot be made", "in_features")),
-    (("train", "model=custom", "model._target_=torch.nn.ReLU"), 2, ("of the type ReLU", "nn.Sequential")),
-    (("train", "model=custom", "model._target_=math.pi"), 2, ("is no function that returns an nn.Sequential",)),
-    (("train", "dataset=digits", "dataset.classes=[3,5,8]"), 2, ("binary_cross_entropy needs two classes",)),
-    (("train", "dataset=digits", "dataset.classes=[3,5,8]", "training.loss=squared_error"), 2, ("needs two classes",)),
-    (
-        ("train", "dataset=digits", "model=linear", "training.loss=squared_error", "certificate=stability"),
-        2,
-        ("training.loss=squared_error", "certificate=box"),
-    ),
-    (("train", "training.batch.n_max=100"), 2, ("n_max=100", "raise n_max")),
-    (("train", "dataset=table", "dataset.path=no.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"), 4, ("no.csv",)),
-    (("certify", "run=nowhere"), 2, ("run=nowhere: no such folder",)),
-    (("certify", "run=."), 2, ("not a run folder", "status.json is missing")),
-    (("certify", "rnu=x"), 2, ("'rnu'", "did you mean 'run'")),
-]
-
-
-@pytest.mark.parametrize(("arguments", "code", "fragments"), MISTAKES, ids=[" ".join(m[0]) for m in MISTAKES])
-def test_mistake(agt: Agt, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
-    said = agt(*arguments, "--json")
-    assert said.code == code, said.err
-    assert said.err.startswith("agt: error: ")
-    assert len(said.err.splitlines()) == 1, "a user's mistake is one line, without a traceback"
-    for fragment in fragments:
-        assert fragment in said.err
-    assert said.json == {"error": said.err.removeprefix("agt: error: ").strip(), "exit_code": code}
-
-
-def test_a_run_that_never_started_leaves_no_folder(agt: Agt, tmp_path: Path) -> None:
-    agt("train", "training.lr=-1")
-    assert not list(tmp_path.glob("outputs/train/*"))
-
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_when_asked_for(agt: Agt) -> None:
     said = agt("train", "compute.device=cuda")
     assert said.code == 2
     assert "sees no GPU" in said.err
-
-
-def test_output_is_a_file(agt: Agt, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    said = agt("train", *TINY, "output_dir=taken")
-    assert said.code == 1
-    assert "taken is a file, where a folder is needed: choose another with output_dir=FOLDER" in said.err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -80,7 +80,10 @@ def told(folder: Path, name: str) -> dict[str, object]:
     return value
 
 
-@pytest.mark.parametrize("name", KINDS)
+SLOW = ("minimiser", "ensemble")  # in make sweep
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.sweep] * (n in SLOW)) for n in KINDS])
 def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     run = stopped(agt, stop, *KINDS[name])
     assert told(run, "status.json")["state"] == "failed"

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from records import reseal
-from safetensors.numpy import load_file, save_file
 
 from .conftest import TINY, Agt
 
@@ -29,16 +28,6 @@ def test_train_then_certify(agt: Agt) -> None:
     assert "k counts up to k records added or removed in all" in " ".join(certify.out.split())
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
-def test_any_activation_and_loss_train_and_certify(agt: Agt, loss: str) -> None:
-    train = agt("train", *TINY, "model=mlp", "model.hidden=[4]", "model.activation=tanh", f"training.loss={loss}", "--json")
-    assert train.code == 0, train.err
-    assert "activation: tanh" in (Path(train.json["run"]) / "config.yaml").read_text()
-    certify = agt("certify", f"run={train.json['run']}", "map_resolution=8", "--json")
-    assert certify.code == 0, certify.err
-    assert certify.json["table"][0]["certified_fraction"] > 0.9, "k = 0: all but what rounding may turn"
-
-
 def test_json_is_alone_on_stdout(trained: Path, process: Agt) -> None:
     certify = process("--json", "certify", f"run={trained}", "map_resolution=0")
     assert (certify.json["command"], certify.json["exit_code"]) == ("certify", 0)
@@ -46,14 +35,9 @@ def test_json_is_alone_on_stdout(trained: Path, process: Agt) -> None:
     assert [row["k"] for row in certify.json["table"]] == [0, 1, 2, 3]
 
 
-def test_quiet_says_nothing_on_stderr(agt: Agt) -> None:
-    said = agt("train", *TINY, "-q")
+def test_overrides_reach_the_record_and_quiet_says_nothing_on_stderr(agt: Agt) -> None:
+    said = agt("train", *TINY, "training.lr=0.25", "relation=remove", "--json", "-q")
     assert (said.code, said.err) == (0, "")
-    assert "run folder" in said.out
-
-
-def test_overrides_reach_the_record(agt: Agt) -> None:
-    said = agt("train", *TINY, "training.lr=0.25", "relation=remove", "--json")
     config = (Path(said.json["run"]) / "config.yaml").read_text()
     assert "lr: 0.25" in config
     assert "name: remove" in config
@@ -97,14 +81,6 @@ def test_sweep_goes_on_after_a_job_that_fails(agt: Agt, tmp_path: Path) -> None:
     assert states == ["failed", "done"]
 
 
-def test_sweep_of_good_jobs(agt: Agt) -> None:
-    said = agt("train", "-m", *TINY, "training.seed=0,1", "--json", "-q")
-    assert said.code == 0
-    assert len({job["run"] for job in said.json["jobs"]}) == 2
-    for job in said.json["jobs"]:
-        assert agt("certify", f"run={job['run']}", f"digest={job['digest']}", "map_resolution=0", "-q").code == 0
-
-
 def test_same_command_twice_gives_the_same_bounds_in_two_folders(agt: Agt) -> None:
     first, second = (Path(agt("train", *TINY, "--json", "-q").json["run"]) for _ in range(2))
     assert first != second
@@ -112,25 +88,20 @@ def test_same_command_twice_gives_the_same_bounds_in_two_folders(agt: Agt) -> No
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
-def test_certify_inputs_file(agt: Agt) -> None:
-    trained = agt("train", *TINY, "training.epochs=20", "training.decay=0", "--json", "-q").json["run"]
-    pd.DataFrame({"x1": [2.0, -2.0], "x2": [2.0, -2.0]}).to_csv("queries.csv", index=False)
-    said = agt("certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q")
-    assert said.code == 0, said.err
-    assert "accuracy" not in said.json["metrics"], "unlabelled queries have none"
-    table = pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")
-    assert table["prediction"].tolist() == ["right", "left"]
-    assert table["label"].tolist() == ["", ""]
-
-
-def test_certify_one_query_as_among_others(agt: Agt, trained: Path) -> None:
-    points = np.random.default_rng(0).normal(size=(5, 2))
-    distances = []
+def test_queries_of_a_file_alone_and_among_others(agt: Agt, trained: Path) -> None:
+    points = np.array([[2.0, 2.0], [-2.0, -2.0], [0.1, 0.3], [-0.4, 1.0]])
+    tables = []
     for rows in (points, points[2:3]):
         pd.DataFrame(rows, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
         said = agt("certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q")
-        distances.append(pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")["stable_distance"].tolist())
-    assert distances[1] == distances[0][2:3]
+        assert said.code == 0, said.err
+        assert "accuracy" not in said.json["metrics"], "unlabelled queries have none"
+        tables.append(pd.read_parquet(Path(said.json["run"]) / "certificates.parquet"))
+    assert set(tables[0]["label"]) == {""}
+    for column in ("prediction", "stable_distance"):
+        assert tables[1][column].tolist() == tables[0][column].tolist()[2:3]
+    said = agt("certify", f"run={trained}", "inputs=gone.csv")
+    assert (said.code, "gone.csv" in said.err) == (4, True)
 
 
 def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
@@ -142,12 +113,6 @@ def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
     said = agt("certify", f"run={trained}", "compute.memory_mb=1")
     assert said.code == 2
     assert "compute.memory_mb" in said.err
-
-
-def test_certify_missing_inputs(agt: Agt, trained: Path) -> None:
-    said = agt("certify", f"run={trained}", "inputs=gone.csv")
-    assert said.code == 4
-    assert "gone.csv" in said.err
 
 
 def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> None:
@@ -181,57 +146,16 @@ def test_test_records_may_go_and_training_records_may_not(agt: Agt, tmp_path: Pa
     said = agt("train", *table, "kgrid.max=2", "+dataset.numeric={a: null, b: [-3, 3]}", "--json", "-q")
     assert said.code == 0, said.err
     run, n_test = said.json["run"], said.json["metrics"]["n_test"]
-    codes = []
+    codes: set[int] = set()
     for row in range(10):
+        if codes == {0, 2}:
+            break
         frame.drop(index=row).to_csv(path, index=False)
         certified = agt("certify", f"run={run}", "map_resolution=0")
-        codes.append(certified.code)
+        codes.add(certified.code)
         went = f"the {n_test - 1} test records are not those that the run was trained beside ({n_test} then)"
         assert (went if certified.code == 0 else "1 record is gone that nobody asked to erase") in certified.err
-    assert set(codes) == {0, 2}
-
-
-def test_certify_refuses_a_run_that_was_killed(agt: Agt, trained: Path) -> None:
-    status = json.loads((trained / "status.json").read_text())
-    (trained / "status.json").write_text(json.dumps({**status, "state": "running"}))
-    said = agt("certify", f"run={trained}")
-    assert said.code == 2
-    assert "'running'" in said.err
-
-
-def test_certify_refuses_a_certify_run(agt: Agt, trained: Path) -> None:
-    run = agt("certify", f"run={trained}", "map_resolution=0", "--json", "-q").json["run"]
-    said = agt("certify", f"run={run}")
-    assert said.code == 2
-    assert "a run of 'certify', not 'train'" in said.err
-
-
-def test_certify_refuses_a_grid_with_a_gap(agt: Agt, trained: Path) -> None:
-    (trained / "bounds" / "k=00002.safetensors").unlink()
-    said = agt("certify", f"run={trained}")
-    assert said.code == 2
-    assert "k=00002.safetensors" in said.err
-
-
-def test_certify_refuses_a_box_without_the_nominal_model(agt: Agt, trained: Path) -> None:
-    path = trained / "bounds" / "k=00002.safetensors"
-    box = load_file(path)
-    shifted = {name: tensor + (10 if name.startswith(("lower", "upper")) else 0) for name, tensor in box.items()}
-    save_file(shifted, path, {"k": "2"})
-    reseal(trained)
-    said = agt("certify", f"run={trained}")
-    assert said.code == 1
-    assert "outside their box" in said.err
-
-
-def test_explicit_run_folder_is_never_written_over(agt: Agt) -> None:
-    assert agt("train", *TINY, "hydra.run.dir=here", "-q").code == 0
-    before = Path("here/model.safetensors").read_bytes()
-    said = agt("train", *TINY, "training.seed=1", "hydra.run.dir=here", "-q")
-    assert said.code == 2
-    assert "already holds a run" in said.err
-    assert Path("here/model.safetensors").read_bytes() == before
-    assert json.loads(Path("here/status.json").read_text())["state"] == "done"
+    assert codes == {0, 2}
 
 
 READERS = {
@@ -241,25 +165,33 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_readers_take_the_digest_of_the_run_that_they_may_read(agt: Agt, trained: Path, command: str) -> None:
-    digest = sha256((trained / "manifest.json").read_bytes()).hexdigest()
-    more = ("training.chosen_on=public",) if command == "predict" else ()
-    run = agt("train", *TINY, *more, "--json", "-q").json["run"]
-    own = sha256((Path(run) / "manifest.json").read_bytes()).hexdigest()
-    for given in (f"sha256:{own}", own, f"SHA256:{own.upper()}") if command == "certify" else (f"sha256:{own}",):
-        said = agt(command, f"run={run}", f"digest={given}", *READERS[command], "--json", "-q")
-        assert said.code == 0, said.err
-    environment = json.loads((Path(said.json["run"]) / "env.json").read_text())
-    assert environment["trained_digest"] == f"sha256:{own}"
-    for given, words in {digest: "another run", "sha256:12": "digest=sha256:12: expected sha256:", "5": "digest=5"}.items():
-        said = agt(command, f"run={run}", f"digest={given}", *READERS[command])
-        assert said.code == 2, said.out
-        assert words in said.err
+@pytest.mark.parametrize(
+    ("command", "given", "words"),
+    [
+        ("certify", 64 * "0", "another run"),
+        ("plan", "sha256:12", "digest=sha256:12: expected sha256:"),
+    ],
+)
+def test_readers_take_the_digest_of_the_run_that_they_may_read(
+    agt: Agt, trained: Path, command: str, given: str, words: str
+) -> None:
+    own = sha256((trained / "manifest.json").read_bytes()).hexdigest()
+    said = agt(command, f"run={trained}", f"digest=SHA256:{own.upper()}", *READERS[command], "--json", "-q")
+    assert said.code == 0, said.err
+    assert json.loads((Path(said.json["run"]) / "env.json").read_text())["trained_digest"] == f"sha256:{own}"
+    said = agt(command, f"run={trained}", f"digest={given}", *READERS[command])
+    assert (said.code, words in said.err) == (2, True), said.err
 
 
-@pytest.mark.parametrize("command", READERS)
-@pytest.mark.parametrize("name", ["config.yaml", "bounds/k=00001.safetensors", "report.md", "manifest.json"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("certify", "bounds/k=00001.safetensors"),
+        ("certify", "manifest.json"),
+        ("plan", "report.md"),
+        ("predict", "config.yaml"),
+    ],
+)
 def test_no_command_reads_a_run_that_was_changed(agt: Agt, trained: Path, command: str, name: str) -> None:
     path = trained / name
     content = bytearray(path.read_bytes())

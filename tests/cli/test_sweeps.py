@@ -115,15 +115,12 @@ def test_failed_job_runs_again_beside_its_old_record(sweep: Agt, monkeypatch: py
     assert list(pd.read_csv(SWEEP / "sweep.csv")["run"]) == ["0_2", "1_2"], "an attempt that another replaced is no row"
 
 
-def test_killed_training_goes_on_in_its_folder(swept: Agt) -> None:
-    accuracy = json.loads((SWEEP / "1/metrics.json").read_text())["test_accuracy"]
+def test_killed_training_runs_again_beside_its_old_record(swept: Agt) -> None:
     leave_running(SWEEP / "1")
     second = swept("training.seed=1,0")
     assert second.code == 0, second.err
-    assert f"job 0 (training.seed=1): killed before, and goes on in {SWEEP / '1'}" in second.err
-    assert runs(second) == {"1": "1", "0": "0"}
-    assert "resumed" in json.loads((SWEEP / "1/status.json").read_text())
-    assert second.json["jobs"][0]["metrics"]["test_accuracy"] == accuracy
+    assert f"job 0 (training.seed=1): killed before ({SWEEP / '1'}), and runs again in" in second.err
+    assert (runs(second)["0"], "resumed" in json.loads((SWEEP / "1/status.json").read_text())) == ("0", False)
 
 
 def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
@@ -292,7 +289,6 @@ class Mortal(Blobs):
 """
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")
 @pytest.mark.parametrize(
     "launcher", ["basic", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("submitit_local", "joblib"))]
 )

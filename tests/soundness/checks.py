@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from synthetic import KERNELS, SYMMETRIC, make_head, make_recipe, make_records, make_training, random_interval, sample
 
-from agt.audit.certificate import halved
 from agt.audit.neighbours import with_added
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box, Network
@@ -27,6 +26,7 @@ from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.batches import Recipe, Slices
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
+from agt_cli.audit.certificate import halved
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads

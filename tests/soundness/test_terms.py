@@ -2,7 +2,10 @@
 
 import math
 import os
+import sqlite3
 import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -11,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 from synthetic import make_recipe, make_records, make_training
 
 from agt.bounds.interval import Interval
@@ -28,10 +31,12 @@ from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
 from agt.mechanisms.mechanism import N, rule_of
-from agt.mechanisms.published import NoisyArgmax
+from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE
+from agt.mechanisms.objective import Noises, Shape
+from agt.mechanisms.published import NoisyArgmax, two_sided_geometric
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
-from agt.numeric import UNIT, gaussian_mu
+from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RemovalConfig
 from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
@@ -43,8 +48,7 @@ from agt.tube.training import Room
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.payer import Receipt
-from agt_cli.releasing.release import public_names
-from agt_cli.releasing.session import Lots
+from agt_cli.releasing.release import Lots, PlannedLabels, public_names
 from agt_cli.report import record
 from agt_cli.runs.erased import _append
 
@@ -476,10 +480,72 @@ def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
 def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     written = list[int]()
     monkeypatch.setattr(Lots, "write_spent", lambda lots: written.append(lots.reserved))
-    payer = SimpleNamespace(name="", left=lambda *given: None)
-    request = SimpleNamespace(payer=payer, debit=lambda claim, mechanism, size: Receipt(size))
-    labelling = SimpleNamespace(claim=SimpleNamespace(guarantee=None), mechanism=SimpleNamespace(name="m"))
-    lots = Lots(request, labelling, simulated=False, lot=2, most=5)  # type: ignore[arg-type]
+    payer = SimpleNamespace(name="", left=lambda *given: None, debit=lambda charge, size: Receipt(size))
+    request = SimpleNamespace(payer=payer, charge=lambda claim, mechanism: None)
+    claim = SimpleNamespace(guarantee=None)
+    lots = Lots(request, "m", claim, simulated=False, lot=2, most=5, by_lines=True)  # type: ignore[arg-type]
     for wanted, told in ((1, [2]), (1, [2]), (2, [2, 4]), (3, [2, 4, 5])):
         lots.take(wanted)
         assert written == told
+
+
+# -- mechanisms and the ledger, once more ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.25, 0.4])
+def test_the_next_entry_is_a_step_of_mu_from_the_one_that_was_wished(share: float) -> None:
+    """Not from the least that was allowed: a formula may ask for more, and the next entry is then held to more."""
+    rule, mu = rule_of(GaussianDP(2.0), 2), 2.0
+    first = rule.first(int(share * N))
+    assert first == int(share * N)
+    assert rule.after(first, 0) >= N * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("shape", [Shape(1.0, 1.0, 10, 1), Shape(2.0, 0.5, 1000, 50)], ids=["narrow", "wide"])
+def test_the_second_noise_covers_what_the_solver_and_the_lattice_leave_on_both_sides(shape: Shape) -> None:
+    noises = Noises.of(shape, 1.0, 0.01)
+    off = (noises.tolerance + math.sqrt(shape.width) * step_of(noises.tilt) / 2) / shape.strength
+    assert noises.scale * gaussian_mu(OBJECTIVE_SHARE * 1.0, OBJECTIVE_SHARE * 0.01) >= 2 * off
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.01, 0.3])
+def test_geometric_noise_is_for_the_double_or_the_decimal_whichever_is_less(eps: float) -> None:
+    def below(count: int) -> int:
+        raise LookupError(count)
+
+    with pytest.raises(LookupError) as first:
+        two_sided_geometric(eps, SimpleNamespace(below=below))  # type: ignore[arg-type]
+    assert first.value.args == (min(Fraction(eps), Fraction(repr(eps))).denominator,)
+
+
+@pytest.mark.parametrize("what", ["debit", "answer"])
+def test_an_open_ledger_notices_that_its_newest_entry_is_gone(tmp_path: Path, what: str) -> None:
+    people = Population("loans", "one record", "add_remove", Allowance(1.0))
+    with Ledger.create(tmp_path / "a.ledger", people, tables=[AdmittedTable("table", "d" * 32)]) as ledger:
+        charge = Charge(PureDP(0.1), "labels", "m", "", "d" * 32, "add_remove")
+        debit = ledger.debit(charge, 2)
+        ledger.debit(charge, 1)
+        with closing(sqlite3.connect(ledger.path, isolation_level=None)) as rows:
+            (trigger,) = rows.execute("SELECT sql FROM sqlite_master WHERE name = 'entries_remain'").fetchone()
+            for statement in ("DROP TRIGGER entries_remain", "DELETE FROM entries WHERE number = 4", trigger):
+                rows.execute(statement)
+        with pytest.raises(CheckError, match="an older copy was put in its place while it was open"):
+            ledger.debit(charge, 1) if what == "debit" else ledger.answer(debit, {b"k" * 32: 1})
+
+
+def test_labels_drawn_from_an_earlier_state_are_not_put_in_their_place(tmp_path: Path) -> None:
+    placed = list[bool]()
+
+    @contextmanager
+    def opened() -> Iterator[None]:
+        yield
+        placed.append(True)
+
+    def changed() -> None:
+        raise CheckError("the run was changed")
+
+    table = SimpleNamespace(write=lambda file, labels: [*labels], file="labels.csv")
+    request = SimpleNamespace(opened=SimpleNamespace(check_current=changed), record=SimpleNamespace(folder=tmp_path))
+    with pytest.raises(CheckError, match="changed"):
+        PlannedLabels.write_labels(SimpleNamespace(table=table, request=request, _open_table=opened), [])  # type: ignore[arg-type]
+    assert not placed

@@ -12,13 +12,13 @@ import pytest
 from tubes import CASES, KS, WIDTH, TubeCase
 
 from agt import relations
-from agt.audit.certificate import halved
 from agt.audit.neighbours import Edited, Editor, Target
 from agt.certificates.stability import ClosedForm
 from agt.data.dataset import Records
 from agt.tube import radius, training
 from agt.tube.radius import Radii
 from agt.tube.training import TubeTrained
+from agt_cli.audit.certificate import halved
 
 EDITS = 40
 CASE = {case.name: case for case in CASES}

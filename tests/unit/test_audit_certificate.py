@@ -11,13 +11,12 @@ from torch import nn
 
 import agt
 from agt.audit import neighbours
-from agt.audit.certificate import Extent, audit_certificates
 from agt.audit.findings import Finding, Outcome
 from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, retrained, with_added, without
 from agt.errors import ConfigError
 from agt.models.linear import LinearModel
 from agt.models.model import Model, fit
-from agt_cli.audit.certificate import findings, notes, share_words, tables
+from agt_cli.audit.certificate import Certificate, audit_certificates, findings, notes, share_words, tables
 
 FEW = {"epochs": 3, "lr": 0.5}
 COMPUTE = {"threads": 1, "kernel": "reference"}
@@ -136,11 +135,11 @@ def test_an_edit_under_the_same_name_trains_its_shard_again() -> None:
     assert sum(changed) == 1
 
 
-SMALL = Extent(units=12, neighbours=16, farthest=2, bounded=1, queries=10, lines=3)
+SMALL = Certificate(units=12, neighbours=16, farthest=2, bounded=1, queries=10, lines=3)
 STEP = {"certificate": "box", "loss": "binary_cross_entropy", "epochs": 1, "batch": {"count": 1}, "ks": 3}
 
 
-def audited(model: Any, extent: Extent = SMALL) -> dict[str, Finding]:
+def audited(model: Any, extent: Certificate = SMALL) -> dict[str, Finding]:
     """Findings by the first word of their subjects."""
     return {finding.subject.split(":")[0]: finding for finding in findings(audit_certificates(model, extent, 0))}
 

@@ -9,10 +9,20 @@ import torch
 from synthetic import make_records
 from torch import nn
 
-from agt.audit.dpsgd import KINDS, LENGTH, CanaryHead, NoisyTraining, Sight, TrainingEffort, audit, canaries_of, likelihood
 from agt.audit.findings import Strength
 from agt.errors import ConfigError
-from agt_cli.audit.planted import noisy
+from agt_cli.audit.dpsgd import (
+    KINDS,
+    LENGTH,
+    CanaryHead,
+    NoisyTraining,
+    Sight,
+    TrainingEffort,
+    audit,
+    canaries_of,
+    likelihood,
+)
+from agt_cli.audit.selftest import noisy
 
 
 def head_of(outputs: int = 1, loss: str = "binary_cross_entropy") -> CanaryHead:

@@ -11,21 +11,23 @@ import agt
 from agt.audit.findings import Outcome, Strength
 from agt.audit.mechanism import (
     Goal,
+    Heads,
     NeighbourPair,
     Side,
     TrialPlan,
     audit_alone,
     audit_pair,
     audit_quantile,
+    audit_weights,
     crossings,
     exact_loss,
     expected_bound,
+    farthest,
     neighbouring_pairs,
     neighbours,
     search,
 )
 from agt.audit.neighbours import retrained
-from agt.audit.weights import Heads, audit_weights, farthest
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.mechanism import Mechanism

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from agt.audit import certificate, estimates
-from agt.audit.certificate import BoxBounds
+from agt.audit import estimates
 from agt.audit.estimates import Mistakes
 from agt.audit.findings import Outcome
-from agt_cli.audit.planted import PLANTED, SOUND
+from agt_cli.audit import certificate
+from agt_cli.audit.certificate import BoxBounds
+from agt_cli.audit.selftest import PLANTED, SOUND
 
 
 @pytest.mark.parametrize("name", PLANTED)

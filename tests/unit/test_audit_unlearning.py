@@ -10,7 +10,7 @@ from agt.audit.findings import Finding, Outcome
 from agt.audit.unlearning import Attack, Effort, ForgetSets, Promised, Served, audit_unlearning
 from agt.errors import CheckError, ConfigError
 from agt.numeric import gaussian_mu
-from agt_cli.audit.planted import EFFORT, EXACT, GONE, Newton, audited_newton, looking, request
+from agt_cli.audit.selftest import EFFORT, EXACT, GONE, Newton, audited_newton, looking, request
 
 CLOSE = Promised("close", exact=False, eps=1.0, delta=1e-3)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agt.data.dataset import DataError
@@ -79,15 +79,12 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert column(inspection, "grade").numeric == (1, 3)
     assert column(inspection, "job").categorical == ("clerk", "cook")
     assert dict(column(inspection, "job").values) == {"clerk": 20, "cook": 20}
-    assert set(inspection.missing_values) == {"?", " "}
-    assert inspection.gaps
+    assert {marker for c in inspection.features for marker in c.markers} == {"?", " "}
+    assert any(c.missing for c in inspection.features)
     assert [c.name for c in inspection.left_out] == ["row", "note", "same", "none", "when", "cost"]
     assert all(c.remark for c in inspection.left_out)
     assert "counts the rows" in column(inspection, "row").remark
-    assert (
-        "'1.234,50' in row 1 of the data (line 2 of the file): write numbers with a point"
-        in column(inspection, "cost").remark
-    )
+    assert "'1.234,50' in row 1 of the data (line 2 of the file): write numbers alone" in column(inspection, "cost").remark
     assert column(inspection, "grade").remark == CODES
 
 
@@ -245,13 +242,12 @@ ODD = (
     *("y", "n", "yes", "No", "on", "null", "~", "1", "1e3", "0x1F", "1:30", "2024-01-01", "<<", "=", "a: b", "- a", "#x"),
     *("${a}", "\\${a}", "\\\\${", "${", "a\\", "\\", "{a}", "[a]", "%TAG", "@x", "_target_", "_self_", "a.b", " a b "),
 )
-LETTERS = st.characters(codec="utf-8", exclude_characters="\r\n\0", exclude_categories=("Cs", "Cc"))
-WORDS = st.one_of(st.text(LETTERS, min_size=1, max_size=8), st.sampled_from(ODD))
 
 
-@given(st.lists(WORDS, min_size=4, max_size=4, unique=True), st.lists(WORDS, min_size=2, max_size=5, unique=True))
-@example(["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"])
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"]), (["~", "- a", "\\${a}", "x: y"], [*ODD])],
+)
 def test_any_name_and_word_is_composed_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], words: list[str]
 ) -> None:
@@ -268,7 +264,7 @@ def test_any_name_and_word_is_composed_as_it_stands(
     assert node["classes"] == ["${b}", "a"]
     assert node["numeric"] == {c.name: list(c.numeric) for c in inspection.features if c.numeric}
     assert node["categorical"] == {c.name: list(c.categorical) for c in inspection.features if c.categorical}
-    assert node["missing_values"] == list(inspection.missing_values)
+    assert set(node["missing_values"]) == {marker for c in inspection.features for marker in c.markers}
     assert tuple(node["from_data"]) == from_data(inspection)
     assert isinstance(build(node, "dataset"), Table)
     assert parse_yaml(to_yaml(config).encode(), "config.yaml") == config  # and in a run's record
@@ -304,9 +300,9 @@ def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...
 def test_missing_markers(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", table(age=["20", "?", "40"] * 20, job=["a", "?"] * 30))
     settings: dict[str, Any] = {"path": path, "label": "y", "numeric": {"age": (0, 100)}, "categorical": {"job": ("a",)}}
-    with pytest.raises(DataError, match=r"column 'age' has '\?' in row 2 of the data \(line 3 of the file\), expected"):
+    with pytest.raises(DataError, match=r"column 'age' has '\?' in row 2 of the data \(line 3 of the file\): expected"):
         Table(**settings).load()
-    with pytest.raises(DataError, match=r"column 'age', row 2 of the data \(line 3 of the file\): no value"):
+    with pytest.raises(DataError, match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\)"):
         Table(**settings, missing_values=("?",)).load()
     dataset = Table(**settings, missing_values=("?",), missing="indicator", test_fraction=0.5).load()
     assert dataset.train.features.shape[1] == 5  # age, a, other, and two indicators

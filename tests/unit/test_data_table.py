@@ -71,10 +71,10 @@ def test_missing_numbers_become_zero_and_a_flag(tmp_path: Path) -> None:
     assert by_id(people(tmp_path, text).load())["b"] == [0.0, 1.0, 0, 1, 0, 1, 0, 0]
     with pytest.raises(
         DataError,
-        match=r"column 'age', row 2 of the data \(line 3 of the file\): no value.*dataset\.missing=",
+        match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\): .*dataset\.missing=",
     ):
         people(tmp_path, text, missing="error").load()
-    with pytest.raises(DataError, match=r"column 'region', row 4 of the data .*: no value"):
+    with pytest.raises(DataError, match=r"column 'region' has no value in row 4 of the data"):
         people(tmp_path, missing="error").load()
 
 
@@ -140,12 +140,12 @@ def test_queries(tmp_path: Path) -> None:
         ("", "", {"label": "defualt"}, r"which dataset\.label names; did you mean 'default'\?"),
         ("", "", {"id": "key"}, r"no column or key 'key', which dataset\.id names"),
         ("", "", {"numeric": {"ages": (0, 1)}}, r"which dataset\.numeric\.ages names; did you mean 'age'\?"),
-        ("b,59", "b,old", {}, r"column 'age' has 'old' in row 2 of the data \(line 3 of the file\), expected a number"),
-        ("b,59", "b,inf", {}, r"column 'age', row 2 of the data .*: an infinite value"),
+        ("b,59", "b,old", {}, r"column 'age' has 'old' in row 2 of the data \(line 3 of the file\): expected a number"),
+        ("b,59", "b,inf", {}, r"column 'age' has inf in row 2 of the data .*: an infinite value"),
         ("b,59", ",59", {}, r"dataset\.id: column 'id' has no value in row 2 of the data"),
         ("b,59", "a,59", {}, r"dataset\.id: column 'id' has 'a' 2 times"),
-        ("b,59", "7,59", {}, r"dataset\.id: column 'id' mixes types: a whole number \('7'\) and text \('a'\)"),
-        ("yes,train", ",train", {}, r"row 2 of the data \(line 3 of the file\) has no label"),
+        ("b,59", "7,59", {}, r"dataset\.id: column 'id' has 'a' in row 1 .*: a whole number and text: write all"),
+        ("yes,train", ",train", {}, r"column 'default' has no value in row 2 of the data \(line 3 of the file\): every"),
         ("yes,train", "no,train", {}, "every training record has the class 'no'"),
         ("", "", {"classes": ("no", "maybe")}, r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe"),
         ("test", "train", {}, "the test split is empty"),
@@ -154,7 +154,7 @@ def test_queries(tmp_path: Path) -> None:
             "no,test",
             "no,val",
             {},
-            r"dataset\.split: column 'part' has 'val' in row 3 of the data .*; expected 0",
+            r"dataset\.split: column 'part' has 'val' in row 3 of the data .*: expected 0",
         ),
         (PEOPLE.partition("\n")[2], "", {}, r"people\.csv: no rows"),
     ],
@@ -380,12 +380,6 @@ def test_a_vocabulary_that_matches_little_is_noted(tmp_path: Path) -> None:
     )
     assert table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3]}).load().notes == (share,)
     assert not table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3, 4]}).load().notes, "a half is enough"
-    near = "column 'who': ' P0', 'p1.' would be in"
-    text = (tmp_path / "t.csv").read_text().replace(",p0,", ", P0,")
-    (tmp_path / "t.csv").write_text(text)
-    (note,) = table(tmp_path, numeric={}, categorical={"who": [f"p{i}" for i in range(ROWS)]}).load().notes
-    assert note.startswith(near.split(",")[0])
-    assert "but for spaces, capitals or the way a number is written" in note
 
 
 def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
@@ -450,17 +444,10 @@ def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path:
     assert len(Embeddings(path=tmp_path / "e.npz", classes=tuple(range(101))).load().classes) == 101
 
 
-@pytest.mark.parametrize("pair", [("1", "1.0"), ("1", " 1"), ("yes", "yes "), ("07", "7")])
-def test_labels_that_only_look_different_are_no_two_classes(tmp_path: Path, pair: tuple[str, str]) -> None:
-    csv(tmp_path, lambda i: pair[i % 2] if i < 20 else "other")
-    with pytest.raises(DataError, match=r"are alike but for spaces or the way a number is written.*one form"):
-        table(tmp_path).load()
-
-
 @pytest.mark.parametrize("word", ["", " ", "nan", "NA"])
 def test_a_missing_label_may_be_text(tmp_path: Path, word: str) -> None:
     parquet(tmp_path, y=["no", "yes", word, "no"] * (ROWS // 4))
-    with pytest.raises(DataError, match=r"t\.parquet: row 3 of the data has no label"):
+    with pytest.raises(DataError, match=r"t\.parquet: .* column 'y' has no value in row 3 of the data"):
         from_parquet(tmp_path).load()
 
 

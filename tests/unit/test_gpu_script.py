@@ -1,7 +1,7 @@
 """scripts/gpu.py, small and on the CPU: jobs run, what is missing or fails is said, and the table is there at any time."""
 
 import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 import pytest
@@ -13,14 +13,14 @@ import gpu
 def table(out: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[list[str]]]:
     """The script's exit code, and the rows of its table."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(out), *words])
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(out), "--dry", "--only", *words])
     code = gpu.main()
     return code, [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.read_text().splitlines()[2:]]
 
 
 def test_jobs_run_and_each_row_has_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["machine", "step", "soundness", "amex"]
-    code, rows = table(tmp_path / "t.md", monkeypatch, "--dry", "--only", *names)
+    names = ["machine", "step", "soundness", "bits", "streamed", "amex"]
+    code, rows = table(tmp_path / "t.md", monkeypatch, *names)
     assert code == 0
     assert list(dict.fromkeys(cells[0] for cells in rows)) == names
     assert {len(cells) for cells in rows} == {6}
@@ -28,35 +28,37 @@ def test_jobs_run_and_each_row_has_its_cells(tmp_path: Path, monkeypatch: pytest
     assert [cells[2] for cells in rows if cells[0] == "soundness"] == ["0 parameters outside"] * 5
 
 
-def test_a_job_that_fails_or_hangs_costs_its_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def process(name: str, body: str) -> Iterator[list[str]]:
-        script = tmp_path / f"{name}.py"
-        script.write_text(body)
-        monkeypatch.setattr(gpu, "__file__", str(script))
-        monkeypatch.setattr(gpu, "GRACE_SECONDS", 0.5)
-        return gpu.rows_of(name, 1.0, dry=True)
+def test_a_job_that_fails_or_hangs_costs_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(dry: bool, seconds: float) -> gpu.Rows:
+        yield gpu.row("a", 1.0)
+        raise RuntimeError("no kernel image")
 
-    one = 'import json, time; print("row " + json.dumps(["a", "1 s", "", "", ""]), flush=True); '
-    assert list(process("fails", one + 'raise SystemExit("no kernel image")'))[1] == gpu.row(
-        "the rest", "not measured", remark="it failed: no kernel image"
-    )
-    assert [cells[-1] for cells in process("hangs", one + "time.sleep(60)")] == ["", "cut off after 1 s"]
+    def hangs(dry: bool, seconds: float) -> gpu.Rows:
+        yield gpu.row("a", 1.0)
+        time.sleep(60)
+
+    for job, why in ((fails, "it failed: no kernel image"), (hangs, "cut off after 5 s")):
+        monkeypatch.setitem(gpu.JOBS, "step", (job, 5))
+        assert list(gpu.rows_of("step", 5.0, dry=True)) == [
+            gpu.row("a", 1.0),
+            gpu.row("the rest", "not measured", remark=why),
+        ]
 
 
 def test_a_call_that_is_cut_off_leaves_the_rows_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(at: gpu.Place, seconds: float) -> gpu.Rows:
+    def cut(dry: bool, seconds: float) -> gpu.Rows:
         yield gpu.row("first", 1.0)
         raise KeyboardInterrupt
 
     monkeypatch.setitem(gpu.JOBS, "machine", (cut, 20))
     with pytest.raises(KeyboardInterrupt):
-        table(tmp_path / "t.md", monkeypatch, "--dry", "--only", "machine")
+        table(tmp_path / "t.md", monkeypatch, "machine")
     assert (tmp_path / "t.md").read_text().splitlines()[2] == "| machine | first | 1 s |  |  |  |"
-    _, rows = table(tmp_path / "t.md", monkeypatch, "--dry", "--only", "step", "--seconds", "1")
+    _, rows = table(tmp_path / "t.md", monkeypatch, "step", "--seconds", "1")
     assert rows[0][-1] == "no time left"
 
 
 def test_what_is_broken_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [gpu.row("sums", remark="BROKEN: not the same")]
-    monkeypatch.setitem(gpu.JOBS, "machine", (lambda at, seconds: iter(broken), 20))
-    assert table(tmp_path / "t.md", monkeypatch, "--dry", "--only", "machine")[0] == 3
+    monkeypatch.setitem(gpu.JOBS, "machine", (lambda dry, seconds: iter(broken), 20))
+    assert table(tmp_path / "t.md", monkeypatch, "machine")[0] == 3

@@ -35,6 +35,7 @@ class Model:
     conditions: tuple[Condition, ...] = HELD
     certified: list[int] = field(default_factory=list)
     farthest = 3
+    linear_head = None
     metrics = {"k_max": 3}  # noqa: RUF012
 
     @property

@@ -1,0 +1,185 @@
+"""The ways in which a table becomes a figure: lines, marks with a range, small images, maps of the plane.
+
+Each takes the data, whose columns are those of the figure's CSV, the name of its files, its title and its finding. What a
+figure shows of the data is chosen before, by ``functools.partial`` or ``lines``.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from agt_cli.report.figures import COLOURS, DARKEST, LINES, MARKERS, Curves, curves, drawing, ends, headline, keys
+from agt_cli.report.record import RunRecord
+
+Draw = Callable[[RunRecord, pd.DataFrame, str, str, str], None]
+"""Called with the record, the data, the name of the files, the title and the finding."""
+
+
+def lines(x: str, y: str, xlabel: str, ylabel: str, **look: Any) -> Draw:
+    """A curve for each value of the column ``series``; ``look``: as of ``Curves``."""
+
+    def draw(record: RunRecord, data: pd.DataFrame, name: str, title: str, finding: str) -> None:
+        curves(record, Curves(name, x, y, xlabel, ylabel, title, finding=finding, **look), data)
+
+    return draw
+
+
+def marks(
+    record: RunRecord,
+    data: pd.DataFrame,
+    name: str,
+    title: str,
+    finding: str,
+    *,
+    x: str,
+    y: str,
+    series: str,
+    panels: str,
+    xlabel: str,
+    panel: str,
+    log: bool = False,
+) -> None:
+    """Marks with a range, one line for each category.
+
+    Args:
+        x: the column of the marks' places; ``low`` and ``high`` hold their ranges.
+        y: of the categories, from the top down.
+        series: of the marks' looks.
+        panels: one panel each, titled as ``panel`` says.
+    """
+    categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
+    with drawing(record, name, data, (2.2 + 2.3 * len(parts), 1.6 + 0.42 * len(categories))) as figure:
+        places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
+        for axes, (value, part) in zip(places, parts, strict=True):
+            _draw_marks(axes, part, x, [categories.index(one) for one in part[y]], series)
+            axes.set_yticks(range(len(categories)), categories)
+            axes.set(title=panel.format(value), xlabel=xlabel, xscale="log" if log else "linear")
+        places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
+        places[0].xaxis.set_major_locator(LogLocator() if log else MaxNLocator(3))
+        if log:
+            places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            places[0].xaxis.set_minor_formatter(NullFormatter())
+        ends(places, "x")
+        keys(figure, places)
+        headline(figure, finding, title)
+
+
+def _draw_marks(axes: Axes, data: pd.DataFrame, x: str, heights: list[int], series: str) -> None:
+    groups = list(data.assign(height=heights).groupby(series, sort=False))
+    for position, (name, part) in enumerate(groups):
+        place = part["height"] + 0.18 * (position - (len(groups) - 1) / 2)
+        span = np.stack([part[x] - part["low"], part["high"] - part[x]])
+        style = {key: LINES[position][key] for key in ("color", "marker")}
+        axes.errorbar(part[x], place, xerr=span, linestyle="none", capsize=2, linewidth=1, markersize=4, label=str(name),
+                      **style)  # fmt: skip
+
+
+def pictures(
+    record: RunRecord,
+    data: pd.DataFrame,
+    name: str,
+    title: str,
+    finding: str,
+    *,
+    rows: str,
+    order: str,
+    value: str,
+    words: str,
+) -> None:
+    """Small square images, dark on white; columns p0, p1, ... hold their pixels.
+
+    Args:
+        rows: of the rows of images, titled by its values; ``order``: of the images in one.
+        value: a number below each image; ``words``: what it is.
+    """
+    parts = {str(line): part.sort_values(order) for line, part in data.groupby(rows, sort=False)}
+    pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
+    side, across = math.isqrt(len(pixels)), max(map(len, parts.values()))
+    with drawing(record, name, data, (0.72 * across + 0.8, 1.15 * len(parts) + 0.7)) as figure:
+        places = figure.subplots(len(parts), across, squeeze=False)
+        for axes in places.ravel():
+            axes.set_axis_off()
+        for line, (words_of_line, part) in zip(places, parts.items(), strict=True):
+            for axes, image, number in zip(line, part[pixels].to_numpy(dtype=float), part[value], strict=False):
+                axes.imshow(image.reshape(side, side), cmap="Greys", interpolation="nearest")
+                axes.set_title(f"{number:.2g}", fontsize=8, y=-0.32, loc="center")
+            line[0].text(-0.15, 0.5, words_of_line, transform=line[0].transAxes, rotation=90, va="center", ha="right")
+        figure.supxlabel(words, fontsize=9)
+        headline(figure, finding, title)
+
+
+def regions(levels: tuple[int, ...]) -> tuple[list[float], dict[float, str]]:
+    """The intervals' ends of stable distances told apart at ``levels``, and where a colour bar has which names."""
+    ends: list[float] = [0, *levels, levels[-1] + 1]
+    names = [f"< {levels[0]}", *(f"{k} or more" for k in levels)]
+    return ends, {(low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)}
+
+
+def planes(
+    record: RunRecord,
+    data: pd.DataFrame,
+    name: str,
+    title: str,
+    finding: str,
+    *,
+    value: Callable[[pd.Series], pd.Series],
+    scale: tuple[list[float], dict[float, str]],
+    shades: tuple[float, float],
+    label: str,
+) -> None:
+    """Maps: a row of panels for each profile, a colour for each interval of values, one colour bar.
+
+    Args:
+        data: of the columns point ("map" or "training"), x1, x2, profile, panel, prediction, stable_distance.
+        value: stable distances -> what is coloured.
+        scale: the intervals' ends, and where the bar has which names.
+        shades: of the first and the last interval, 0 the lightest.
+        label: of the colour bar.
+    """
+    ends, names = scale
+    norm = BoundaryNorm(ends, len(ends) - 1)
+    colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(*shades, len(ends) - 1)))
+    columns = ["x1", "x2", "profile", "panel", "prediction", "stable_distance"]
+    mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
+    across, down = data["panel"].nunique(), data["profile"].nunique()
+    with drawing(record, name, mapped, (1.5 + 2.3 * across, 0.7 + 2.3 * down)) as figure:
+        axes = figure.subplots(down, across, squeeze=False, sharex="col", sharey="col")
+        parts = data.groupby(["profile", "panel"], sort=False)
+        for place, ((profile, panel), part) in zip(axes.ravel(), parts, strict=True):
+            _draw_plane(place, part, value, colours, norm)
+            place.set_title(f"{profile}: {panel}", fontsize=8)
+        bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
+        bar.set_ticks(list(names), labels=list(names.values()))
+        bar.ax.minorticks_off()
+        bar.ax.tick_params(length=0)
+        bar.set_label(label)
+        headline(figure, finding, title)
+
+
+def _draw_plane(
+    axes: Axes, part: pd.DataFrame, value: Callable[[pd.Series], pd.Series], colours: ListedColormap, norm: BoundaryNorm
+) -> None:
+    """Colours, the decision line, and some training points by class."""
+    mapped, training = part[part["point"] == "map"], part[part["point"] == "training"]
+    x, y = mapped["x1"].unique(), mapped["x2"].unique()
+    image = value(mapped["stable_distance"]).to_numpy().reshape(len(y), len(x))
+    axes.pcolormesh(x, y, image, cmap=colours, norm=norm, shading="nearest", rasterized=True)
+    label = mapped["prediction"].to_numpy().reshape(len(y), len(x))
+    for c in range(1, int(label.max()) + 1):
+        axes.contour(x, y, (label == c).astype(float), levels=[0.5], colors="black", linewidths=1.2)
+    for (_, here), (marker, face, edge) in zip(training.groupby("prediction"), MARKERS, strict=False):
+        axes.scatter(here["x1"], here["x2"], s=9, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.35)
+    axes.set(aspect="equal", xlim=x[[0, -1]], ylim=y[[0, -1]])
+    axes.tick_params(labelsize=8)
+
+
+__all__ = ["DARKEST", "Draw", "lines", "marks", "pictures", "planes", "regions"]
