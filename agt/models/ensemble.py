@@ -6,7 +6,6 @@ a digest of the records of each slice of its shard, and what else its bits depen
 at the ends of the stages that training went through (training/slices.py).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -88,7 +87,7 @@ class Shard:
     @classmethod
     def read(cls, shelf: FileReader, slices: int) -> "Shard":
         """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
-        node = json.loads(shelf.read(SHARD))
+        node = shelf.json(SHARD)
         return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
 
     def save(self, store: FileWriter) -> None:

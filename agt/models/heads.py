@@ -32,7 +32,7 @@ LayerList = list[dict[str, Any]]
 Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
-class Head(Protocol):
+class HeadBuilder(Protocol):
     """What ``Settings.model`` is."""
 
     @property
@@ -240,7 +240,7 @@ class OwnNetwork:
         return network
 
 
-def head_of(node: object) -> Head:
+def head_of(node: object) -> HeadBuilder:
     """The head of a configuration: a description with ``build``, or a function that returns an ``nn.Sequential``.
 
     Raises:
@@ -251,7 +251,7 @@ def head_of(node: object) -> Head:
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     target: Any = imported(str(node["_target_"]), "model")
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
-        head: Head = validate(target, settings, "model")
+        head: HeadBuilder = validate(target, settings, "model")
         return head
     if not callable(target):
         raise ConfigError(f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential")

@@ -33,24 +33,25 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b, sha256
 from pathlib import Path
 from threading import get_ident
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from agt.data.dataset import DataError, Records, gathered
 from agt.errors import ConfigError
 from agt.ledger import chain
+from agt.settings import schema
 from agt.store import HASH, Broken, Folder, refusing, sync_folder
-from agt.unlearning.account import METHODS, MethodName, Removal
+from agt.unlearning.account import MethodName, Removal
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
@@ -132,27 +133,21 @@ def _write_new(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            _name(part, path)
+        try:
+            os.link(part, path)  # nothing else is exclusive and whole at once
+        except OSError:  # it is there by now, or the file system has no links
+            if not path.exists():
+                part.rename(path)
         sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _name(part: Path, path: Path) -> None:
-    """Give a file its name, which must be free: by a link, as nothing else is exclusive and whole at once."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if not path.exists():
-            part.rename(path)
-
-
 REQUEST_LOG_FILE = "unlearning/log.jsonl"
 RequestKind = Literal["pending", "removed"]
 By = Literal["id", "unit"]
+KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
+StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 _START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}'
 _ABOUT = (
     "config.yaml",
@@ -167,7 +162,7 @@ _ABOUT = (
 _DRAWN = ("tables/", "figures/")
 
 
-@dataclass(frozen=True)
+@schema
 class RequestEntry:
     """One request, and what became of it at that moment.
 
@@ -187,36 +182,29 @@ class RequestEntry:
         number, hash: of the entry in the chain.
 
     Raises:
-        ValueError: a value that no entry has.
+        ConfigError: a value that no entry has.
     """
 
     kind: RequestKind
     method: MethodName
     by: By
-    records: tuple[str, ...]
-    units: tuple[str, ...]
-    promise: Mapping[str, Any]
-    before: str
-    after: str
-    key: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    records: tuple[KeyedHash, ...]
+    units: tuple[KeyedHash, ...]
+    promise: dict[str, Any]
+    before: StateName
+    after: StateName
+    key: KeyedHash
+    facts: dict[str, Any] = field(default_factory=dict)
     time: str = ""
     number: int = 0
     hash: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(RequestKind) or self.method not in METHODS or self.by not in get_args(By):
-            raise ValueError(f"{self.kind}, {self.method}, {self.by}: no kind, method or way to ask")
-        for name, hashes in (("records", self.records), ("units", self.units), ("key", (self.key,))):
-            if any(not _is_hex(word, 2 * SIZE) for word in hashes) or list(hashes) != sorted(set(hashes)):
-                raise ValueError(f"{name}: not keyed hashes in increasing order, each once")
+        for name, hashes in (("records", self.records), ("units", self.units)):
+            if list(hashes) != sorted(set(hashes)):
+                raise ConfigError(f"{name}: not keyed hashes in increasing order, each once")
         if bool(self.records) != bool(self.units) or (self.kind == "pending" and not self.records):
-            raise ValueError("records and units go together, and a pending request has some")
-        for name, word in (("before", self.before), ("after", self.after)):
-            if not (isinstance(word, str) and HASH.fullmatch(word.removeprefix("sha256:"))):
-                raise ValueError(f"{name}: {word!r} is no digest")
-        if not isinstance(self.promise, Mapping) or not isinstance(self.facts, Mapping) or not isinstance(self.time, str):
-            raise ValueError("promise and facts are objects, and time is text")
+            raise ConfigError("records and units go together, and a pending request has some")
 
     @property
     def body(self) -> dict[str, Any]:
@@ -239,7 +227,7 @@ class RequestEntry:
                 raise ValueError(f"it does not hold {', '.join(sorted(_BODY))} alone")
             body = {key: tuple(value) if key in ("records", "units") else value for key, value in link.body.items()}
             return cls(kind=link.kind, number=link.number, hash=link.hash, **body)  # type: ignore[arg-type]
-        except (ValueError, TypeError) as error:
+        except (ConfigError, ValueError, TypeError) as error:
             raise Broken(f"entry {link.number} is none of a request log: {error}") from None
 
 
@@ -404,10 +392,6 @@ def _parts(line: str, number: int, before: str) -> tuple[str, int, str, str]:
 
 def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
     return frozenset().union(*parts)
-
-
-def _is_hex(word: object, digits: int) -> bool:
-    return isinstance(word, str) and len(word) == digits and set(word) <= set("0123456789abcdef")
 
 
 RECORD_INDEX_FILE = "records.bin"

@@ -5,7 +5,6 @@ No violation is no proof; so it is counted how close the neighbours came, and wi
 have been noticed.
 """
 
-import json
 import math
 import time
 from collections import Counter
@@ -656,7 +655,7 @@ def members_of(model: Model) -> Sequence[Model]:
 
 def _other_code(run: Run, record: RunRecord) -> str:
     """Why training may give other numbers than the run's, rounding aside; empty: it may not."""
-    now, then = json.loads((record.folder / "env.json").read_bytes()), run.environment
+    now, then = Run.at(record.folder).environment, run.environment
     other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
     return f"the run was made by another agt ({'; '.join(other)})" if other else ""
 

@@ -287,9 +287,9 @@ def _check_key(record: Record) -> None:
         record.findings.unchecked("key", words)
         return
     key = HashKey(read_file(record.bound.folder / KEY_FILE, 64))
-    if key.check != Index.read(record.bound.read(RECORD_INDEX_FILE, MAX_LOG_BYTES)).key:
-        raise Broken(f"{KEY_FILE} is not the one that {RECORD_INDEX_FILE} was written with")
-    record.findings.ok("key", f"{KEY_FILE} is the one that {RECORD_INDEX_FILE} was written with; no manifest lists it")
+    fits = key.check == Index.read(record.bound.read(RECORD_INDEX_FILE, MAX_LOG_BYTES)).key
+    words = f"the one that {RECORD_INDEX_FILE} was written with"
+    record.findings.compare("key", fits, f"{KEY_FILE} is {words}; no manifest lists it", f"{KEY_FILE} is not {words}")
 
 
 def replaced(folder: Path, digest: str | None) -> str:
@@ -316,9 +316,9 @@ def check_budget(record: Record) -> None:
         with record.findings.looking("removal budget"):
             config, budget, residual = removal_of(record)
             words = "no noise" if budget is None else f"{budget:.6g}, what noise of {config.sigma:g} hides"
-            if budget is not None and residual > budget:
-                raise Broken(f"{NUMBERS} has a residual of {residual!r}, beyond {words}")
-            record.findings.ok("removal budget", f"a residual of {residual:.6g}, of {words}: worked out again")
+            within = budget is None or residual <= budget
+            right, wrong = f"a residual of {residual:.6g}, of {words}: worked out again", f"{residual!r}, beyond {words}"
+            record.findings.compare("removal budget", within, right, f"{NUMBERS} has a residual of {wrong}")
 
 
 def check_promise(promise: Mapping[str, Any], run: Record) -> None:

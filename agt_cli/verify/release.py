@@ -143,9 +143,10 @@ def _check_noise(record: Record) -> None:
     with record.findings.looking("budget"):
         noise = record.config["noise"]
         words = f"({float(noise['epsilon']):g}, {float(noise['delta']):g})-differentially private"
-        if (record.spent["guarantee"], record.spent["simulated"]) != (words, noise["seed"] is not None):
-            raise Broken("spent.json is not what noise.* asks for")
-        record.findings.ok("budget", f"the noise in training: {words}")
+        holds = (record.spent["guarantee"], record.spent["simulated"]) == (words, noise["seed"] is not None)
+        record.findings.compare(
+            "budget", holds, f"the noise in training: {words}", "spent.json is not what noise.* asks for"
+        )
 
 
 # -- releases --------------------------------------------------------------------------------------------------------------
@@ -337,12 +338,11 @@ def _check_free(record: Record) -> tuple[str, ...]:
     config, answered, stored = record.config, record.metrics.get("answered"), record.metrics.get("stored")
     if config.get("release") or (config.get("mechanism") or {}).get("weights"):
         return (FREE,)
-    if type(stored) is not int or stored != answered:
-        wrong = "no spent.json says what these answers spend, and neither a ledger nor weights released earlier gave them"
-        record.findings.problem("budget", wrong)
-        return ()
-    record.findings.ok("budget", f"all {stored} were stored in a ledger, it says, and spent when they were drawn")
-    return (FREE,)
+    free = type(stored) is int and stored == answered
+    right = f"all {stored} were stored in a ledger, it says, and spent when they were drawn"
+    wrong = "no spent.json says what these answers spend, and neither a ledger nor weights released earlier gave them"
+    record.findings.compare("budget", free, right, wrong)
+    return (FREE,) if free else ()
 
 
 def _check_tuned(record: Record) -> tuple[str, ...]:

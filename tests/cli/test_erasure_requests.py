@@ -1,5 +1,6 @@
 """Requests to erase as the command reads them: who is meant, what is refused, and what is found afterwards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,9 @@ def test_requests_of_people(agt: Agt) -> None:
         with pytest.raises(ConfigError, match=message) as raised:
             ask(of, *words)
         assert one not in str(raised.value)
+    public = replace(of, data=replace(of.data, train=replace(train, public=np.ones(len(train), dtype=bool))))
+    with pytest.raises(ConfigError, match="3 of the records that it names are marked public"):
+        ask(public, one)
     table[table.person != one].to_csv("t.csv", index=False)
     assert len(ask(known(), one).records) == 3, "its rows are gone, and were asked for"
     with pytest.raises(DataError, match="3 records are gone that nobody asked to erase"):

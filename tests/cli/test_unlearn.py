@@ -74,8 +74,9 @@ def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
     assert checked.code == 0, checked.out
 
 
-@pytest.mark.parametrize("method", ["auto", "certificate"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left"), CheckError("a check"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    ("error", "method"), [(CheckError("a check"), "auto"), (KeyboardInterrupt(), "certificate")], ids=repr
+)
 def test_what_stops_the_account_says_that_the_run_was_changed(
     agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, method: str
 ) -> None:
@@ -116,7 +117,7 @@ def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) 
         file.write("garbage\n")
     said = unlearn(agt)
     assert (said.code, manifest(run)) == (2, before)
-    assert f"{ABSTAINED_FILE}, line 2: is no line of a command that abstained: move it away" in said.err
+    assert f"{ABSTAINED_FILE}, line 2: is no line of a command that abstained" in said.err
     path.unlink()
     path.mkdir()
     said = unlearn(agt)

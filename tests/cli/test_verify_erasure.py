@@ -165,19 +165,6 @@ def test_what_was_made_verifies_and_nothing_is_written(made: Path, agt: Agt, nam
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
 
-def test_a_run_says_who_went_and_what_holds(made: Path, agt: Agt) -> None:
-    os.chdir(made)
-    said = agt("verify", "train/a")
-    for words in (
-        "6 records of 6 people are erased from it: the last update was by retrain",
-        "3 entries, each bound to the one before",
-        "the model's files are those that entry 3 tells of",
-        "none of the 6 erased records is among the 74 of records.bin",
-        "unlearning/key is the one that records.bin was written with",
-    ):
-        assert words in " ".join(said.out.split()), words
-
-
 def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt) -> None:
     os.chdir(made)
     said = agt("verify", "predict/one", "-q")
@@ -212,26 +199,10 @@ def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt
 # -- spoilt ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["train/a", "unlearn/go"])
-def test_every_file_that_was_edited_is_named(home: Path, agt: Agt, name: str) -> None:
-    for file in sorted(Manifest.read((home / name / MANIFEST).read_bytes()).files):
-        path = home / name / file
-        content = path.read_bytes()
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        assert file in problems(agt("verify", name, "--json", "-q"))["files"]
-        path.write_bytes(content)
-
-
 LOGS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a byte": (lambda content: content.replace(b'"by":"id"', b'"by":"ie"', 1), "was edited"),
     "the last line gone": (lambda content: b"".join(content.splitlines(keepends=True)[:-1]), "of another state"),
     "the first line gone": (lambda content: b"".join(content.splitlines(keepends=True)[1:]), "line 1"),
-    "two lines exchanged": (lambda content: b"".join(content.splitlines(keepends=True)[::-1]), "line 1"),
-    "a line twice": (lambda content: content + content.splitlines(keepends=True)[-1], "line 4"),
-    "cut short": (lambda content: content[:-10], "breaks off"),
-    "empty": (lambda content: b"", "is empty"),
-    "other bytes": (lambda content: b"\xff\xfe", "not plain ASCII"),
-    "deep": (lambda content: b"[" * 100_000 + b"\n", "line 1"),
 }
 
 
@@ -244,13 +215,6 @@ def test_a_log_that_was_edited_and_sealed_again_is_refused(home: Path, agt: Agt,
     assert words in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
     account = agt("verify", "unlearn/go", "--json", "-q")
     assert account.code == 3, "what rests on it does not verify either"
-
-
-def test_a_model_that_was_exchanged_is_not_the_state_that_the_log_tells_of(home: Path, agt: Agt) -> None:
-    """The state from before the erasure, put back beside the log that says it is gone."""
-    shutil.copy("copies/a/model.safetensors", "train/a/model.safetensors")
-    reseal(home / "train/a")
-    assert "of another state" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
 
 
 def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) -> None:
@@ -283,21 +247,13 @@ def test_states_that_gave_way_are_told_alike(home: Path, agt: Agt) -> None:
 
 EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
     "fewer people": (lambda account: account["asked"].update(people=2), "people"),
-    "other units": (lambda account: account["asked"].update(by="unit"), "asked.by"),
-    "hashes": (lambda account: account["asked"].update(hashes=9), "asked.hashes"),
     "adaptive": (lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
-    "exact": (lambda account: account["guaranteed"].update(exact=False, eps=1.0), "guaranteed.exact"),
     "method": (lambda account: account["done"].update(method="sisa"), "done.method"),
     "before": (lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
     "log": (lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
     "entry": (lambda account: account["state"].update(entry=2), "the run's log"),
-    "records": (lambda account: account["asked"].update(records=2), "asked.records"),
-    "before it": (lambda account: account["asked"].update(pending=1), "asked.pending"),
-    "when": (lambda account: account["asked"].update(time="2001-01-01T00:00:00Z"), "asked.time"),
     "outside": (lambda account: account["outside"].pop(), "outside"),
     "words": (lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
-    "later": (lambda account: account["state"].update(log=f"9:{'0' * 64}"), "an older copy"),
-    "removed": (lambda account: (account["done"].update(records=2), account["state"].update(records_after=73)), "records"),
 }  # fmt: skip
 
 
@@ -309,7 +265,7 @@ def test_an_account_that_was_edited_and_sealed_again_contradicts_the_log(home: P
     reseal(folder)
     said = problems(agt("verify", str(folder), "--json", "-q"))
     assert words in said["entry"], said
-    assert name in ("hashes", "records", "later") or "report.md says something else" in said["report"]
+    assert "report.md says something else" in said["report"]
 
 
 def test_words_and_numbers_that_stand_twice_are_compared(home: Path, agt: Agt) -> None:
@@ -328,7 +284,7 @@ def test_a_signed_account_is_refused_after_any_edit(home: Path, agt: Agt) -> Non
     folder = home / "unlearn/go"
     for file in ("account.json", SIGNATURE):
         content = (folder / file).read_bytes()
-        for place in range(0, len(content), max(1, len(content) // 4)):
+        for place in (0, len(content) // 2):
             flipped = bytearray(content)
             flipped[place] ^= 2
             (folder / file).write_bytes(flipped)
@@ -421,9 +377,7 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
     reseal(record)
 
 
-@pytest.mark.parametrize(
-    "promise", [{"eps": 0.1}, {"delta": 1e-9}, {"adaptive": True}, {"exact": True, "eps": 0, "delta": 0}]
-)
+@pytest.mark.parametrize("promise", [{"eps": 0.1}, {"adaptive": True}])
 def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Agt, promise: dict[str, Any]) -> None:
     rewrite(removed, promise)
     assert "under masking=loss promises" in problems(agt("verify", "train/h", "--json", "-q"))["request log"]
@@ -496,33 +450,10 @@ def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
 # -- hostile ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", ["a key twice", "deep"])
 @pytest.mark.parametrize("file", ["account.json", "env.json"])
 def test_json_that_no_erasure_writes_is_a_problem(home: Path, agt: Agt, name: str, file: str) -> None:
     folder = home / "unlearn/more"
     (folder / file).write_bytes(HOSTILE[name])
     reseal(folder)
     assert file in problems(agt("verify", str(folder), "--json", "-q"))
-
-
-def test_places_that_lead_elsewhere_are_not_opened(home: Path, agt: Agt) -> None:
-    os.mkfifo("pipe")
-    for place in ("/dev/zero", "pipe", 7, "\x00", "x" * 5000):
-        for name in ("unlearn/more", "predict/one"):
-            change(home / name / "env.json", lambda env, place=place: env.update(trained_run=place))
-            reseal(home / name)
-            said = agt("verify", name, "--json", "-q")
-            assert said.code in (0, 3), (place, said.err)
-            assert "Traceback" not in said.err
-
-
-@pytest.mark.parametrize("file", [INDEX, LOG])
-def test_files_of_a_run_that_hold_anything(home: Path, agt: Agt, file: str) -> None:
-    line = b'{"format":1,"key":"x","records":99999999999,"units":false}\n'
-    for content in (b"", b"\xff" * 99, line, b"[" * 10**5):
-        (home / "train/a" / file).write_bytes(content)
-        reseal(home / "train/a")
-        for name in ("train/a", "unlearn/more", "predict/one"):
-            said = agt("verify", name, "--json", "-q")
-            assert said.code == 3, (content[:20], name)
-            assert "Traceback" not in said.err

@@ -98,6 +98,9 @@ WAYS: dict[str, Callable[[Path], object]] = {
 }
 
 
+QUICK = {what: WAYS[what] for what in ("a bit", "gone", "a link", "another file")}  # all of them: make sweep
+
+
 def tamperings(folder: Path, names: list[str], ways: dict[str, Callable[[Path], object]]) -> Iterator[tuple[str, str]]:
     """Spoil a file, let the caller look, and put it back: (name of the file, what was done)."""
     for name in names:
@@ -129,12 +132,12 @@ def test_every_kind_of_file_is_listed_and_refused_by_name_when_spoilt(folders: d
         assert listed == hashes, "nothing is written past the record, and nothing is listed that is not there"
         first = {kind_of(file): file for file in reversed(files) if kind_of(file) not in seen}
         seen |= first.keys()
-        for file, what in tamperings(folder, [*first.values()], WAYS):
+        for file, what in tamperings(folder, [*first.values()], QUICK):
             refused(folder, name, file, what)
             count += 1
         read(folder, name)
     assert len(seen) > 40
-    assert count > 6 * len(seen)
+    assert count > 3 * len(seen)
 
 
 @pytest.mark.sweep
@@ -202,7 +205,7 @@ def test_without_the_hashes_most_changes_pass_unnoticed(folders: dict[str, Path]
 READERS = (("certify", "map_resolution=0"), ("plan", *COMMANDS["plan/linear"][2:]), ("predict", "mechanism.eps=1"))
 
 
-@pytest.mark.parametrize(("name", "command"), [(name, READERS[at % 3]) for at, name in enumerate(TRAINED)])
+@pytest.mark.parametrize(("name", "command"), [(name, READERS[at % 3]) for at, name in enumerate(TRAINED[::2])])
 def test_commands_refuse_a_spoilt_run(
     finished_runs: FinishedRuns, tmp_path: Path, name: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -410,7 +410,7 @@ def test_no_debit_where_the_second_head_is_further(tmp_path: Path) -> None:
         move(Head(known.count + 1, "c" * 64))
     with pytest.raises(CheckError, match="older"):
         opened.debit(CHARGE, 1)
-    assert opened.spent == Cost()
+    assert opened.book.spent == Cost()
 
 
 def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     head.start(Head(known.count, "c" * 64))
     with pytest.raises(CheckError, match="not the one"):
         opened.debit(CHARGE, 1)
-    assert opened.spent == Cost()
+    assert opened.book.spent == Cost()
 
 
 # -- matrices that are kept ------------------------------------------------------------------------------------------------

@@ -136,12 +136,12 @@ def test_lines_missing_at_the_end_contradict_the_state() -> None:
     ],
 )
 def test_an_entry_that_is_none(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"no (kind|digest)|not keyed|go together|objects"):
+    with pytest.raises(ConfigError, match=next(iter(change))):
         entry(("a",), **change)
 
 
 def test_a_pending_request_names_somebody() -> None:
-    with pytest.raises(ValueError, match="pending"):
+    with pytest.raises(ConfigError, match="pending"):
         entry((), "pending", records=(), units=())
 
 
