@@ -59,7 +59,6 @@ class Preparation(Protocol):
             DataError: the raw data is damaged or contradicts itself, or the disk is too small.
             ConfigError: settings that do not fit each other or the interrupted run.
         """
-        ...
 
 
 _SPARE_BYTES = 32 * 2**20

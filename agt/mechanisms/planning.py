@@ -28,8 +28,7 @@ from agt.mechanisms.objective import (
 )
 from agt.mechanisms.published import MECHANISMS
 from agt.mechanisms.weights import PrincipalAxes, ReleaseWeights, answering, expected_accuracy, noise_scale, weights_budget
-from agt.models.ensemble import VoteCertificates
-from agt.models.model import Model
+from agt.models.model import Model, VoteCertificates
 from agt.numeric import bisect, labels_of, whole_midpoint
 from agt.quality import rate_words
 from agt.training.loop import OnProgress

@@ -38,12 +38,10 @@ class HeadBuilder(Protocol):
     @property
     def linear(self) -> bool:
         """Whether it is known to be one linear layer, which closed-form certificates need."""
-        ...
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What condition e rests on, beside the data: where the initial parameters come from."""
-        ...
 
     def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
         """The layers, with their initial parameters in ``training.dtype``.
@@ -55,7 +53,6 @@ class HeadBuilder(Protocol):
         Raises:
             ConfigError: it cannot be built, or no bound rule covers it.
         """
-        ...
 
 
 @schema

@@ -23,9 +23,8 @@ from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbour_of, ne
 from agt.certificates.box import Certificates
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
-from agt.models.linear import LinearModel
+from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model
-from agt.models.tube import TubeModel
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import schema

@@ -49,9 +49,9 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
+from agt.models.linear import TubeModel
 from agt.models.model import Model
 from agt.models.model import fit as fit_problem
-from agt.models.tube import TubeModel
 from agt.numeric import SeededRandomness, gaussian_mu
 from agt.settings import schema
 from agt.training.loop import Noise, NoiseConfig

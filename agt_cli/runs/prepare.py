@@ -28,9 +28,8 @@ from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.box import starts_elsewhere
-from agt.models.ensemble import EnsembleModel
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
-from agt.models.model import FORMAT, Model, accuracy, dataset_of, describe_dataset
+from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset
 from agt.models.model import fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
@@ -74,19 +73,15 @@ class Encoder(Protocol):
 
     def apply(self, features: np.ndarray) -> np.ndarray:
         """[n, d] what the head sees of records [n, ...]."""
-        ...
 
     def encode(self, dataset: Dataset) -> Dataset:
         """The data set as the encoder sees it."""
-        ...
 
     def head(self) -> dict[str, Tensor] | None:
         """The parameters that training starts from; None: at random."""
-        ...
 
     def save(self, store: FileWriter) -> None:
         """Write what queries need."""
-        ...
 
 
 @runtime_checkable
@@ -95,11 +90,9 @@ class EncoderSettings(Protocol):
 
     def load(self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Encoder:
         """The encoder, loaded or trained on the data set's public records."""
-        ...
 
     def read(self, shelf: FileReader) -> Encoder:
         """The encoder that a run saved."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any
 from agt import __version__
 from agt.errors import DataMissing
 from agt.facts import Standing
-from agt.models.removal import NUMBERS
+from agt.models.linear import NUMBERS
 from agt.settings import RemovalConfig, validate
 from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
