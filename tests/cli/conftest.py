@@ -66,4 +66,4 @@ def process(tmp_path: Path) -> Agt:
 @pytest.fixture
 def trained(agt: Agt, finished_runs: FinishedRuns) -> Path:
     """The folder of a tiny finished training run on blobs."""
-    return finished_runs.copy("train/tiny", Path("outputs/train/tiny"))
+    return finished_runs.copy("train/tiny", Path("outputs/train/2026-01-01_00-00-00-000000"))
