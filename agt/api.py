@@ -28,7 +28,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.mechanisms.claims import Accounting, Claim, Counting, prepare_labels
 from agt.mechanisms.mechanism import Mechanism
-from agt.models.heads import Head, HeadConfig, OwnNetwork
+from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
 from agt.models.model import Model, describe, problem_of
 from agt.models.model import fit as fit_model
 from agt.models.model import load as load_model
@@ -351,7 +351,7 @@ def _trained_for(
     network: Sequence[int] | nn.Sequential,
     activation: str | None,
     certificate: str | CertificateConfig | Mapping[str, Any] | None,
-) -> tuple[Head, CertificateConfig]:
+) -> tuple[HeadBuilder, CertificateConfig]:
     """The head, and its certificate: each as given, or what goes with the other."""
     kind = None if certificate is None else _certificate(certificate)
     tube = kind is not None and not (kind.linear or kind.boxes)
@@ -388,12 +388,12 @@ def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     return made
 
 
-def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
+def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilder:
     if isinstance(network, nn.Module):
         return OwnNetwork.of(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
         raise ConfigError(f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an nn.Sequential")
-    head: Head = validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
+    head: HeadBuilder = validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
     return head
 
 

@@ -214,15 +214,12 @@ class Randomness(Protocol):
     @property
     def simulated(self) -> bool:
         """True if the draws can be predicted, so that nothing drawn with them is a private release."""
-        ...
 
     def words(self, n: int) -> np.ndarray:
         """[n, 2] uint64: n uniform 128-bit integers, the more significant half first."""
-        ...
 
     def below(self, bound: int) -> int:
         """A uniform integer in 0..bound-1, exactly."""
-        ...
 
 
 class SystemRandomness:

@@ -12,7 +12,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.features import check_dtype
-from agt.models.heads import Head
+from agt.models.heads import HeadBuilder
 from agt.relations import rows_at_stake
 from agt.settings import (
     MOST_KS,
@@ -46,7 +46,7 @@ class Settings:
         ConfigError: parts that do not go together, or a case that no proof covers; by key.
     """
 
-    model: Head
+    model: HeadBuilder
     training: TrainingConfig
     relation: RelationConfig
     kgrid: KGridConfig
@@ -215,7 +215,7 @@ def _check_tube(settings: Settings) -> None:
     _check_closed(settings)
 
 
-def _layers(head: Head) -> tuple[Any, Any]:
+def _layers(head: HeadBuilder) -> tuple[Any, Any]:
     """(widths of hidden layers, their activation); None for either where the head does not say."""
     return getattr(head, "hidden", None), getattr(head, "activation", None)
 

@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, nearest
+from agt.store import Broken, parse_json
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -636,9 +637,9 @@ def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
             range.
     """
     try:
-        node = json.loads(content, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name}: cannot be read ({error})") from None
+        node = parse_json(content, name)
+    except Broken as error:
+        raise ConfigError(str(error)) from None
     given = node.get("schema") if isinstance(node, dict) else None
     if given != version:
         raise ConfigError(f"{name} of version {given!r}; this agt reads {version}")
@@ -651,7 +652,3 @@ def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
 @cache
 def _adapter(cls: Any) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")

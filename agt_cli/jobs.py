@@ -72,9 +72,9 @@ def run_job(
         return {"command": command, **task.run(task.configure(settings), console)}
 
     from agt_cli.choices import ineffective_settings
+    from agt_cli.process import current_team
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.resume import unfinished
-    from agt_cli.team import team
 
     with ExitStack() as stack:
         stack.callback(refresh_index, folder, settings.get("output_dir"), console)
@@ -92,7 +92,7 @@ def run_job(
         configured = task.configure(settings)
         if not sweep:
             stack.enter_context(record)
-        if shared := team():
+        if shared := current_team.get():
             record.environment(processes=shared.described)
         for line in ineffective_settings(settings, overrides) if command == "train" else ():
             console.note(line)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -119,6 +120,10 @@ def world_size() -> int:
 def rank() -> int:
     """Which of them this one is, from 0."""
     return _number("RANK") if world_size() > 1 else 0
+
+
+current_team: ContextVar[Any] = ContextVar("team", default=None)
+"""The processes that this command shares its work with (``agt_cli.team.Team``); None: it is alone."""
 
 
 def end_with_torchrun() -> None:

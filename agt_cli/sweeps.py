@@ -31,7 +31,7 @@ from agt_cli.jobs import command_line, refresh_index, resolve_settings, run_job,
 from agt_cli.process import Share, raising_terminated, visible_gpus
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import LOCK, Run, jobs_of, open_run
-from agt_cli.report.markdown import Markdown, markdown_table, report_page
+from agt_cli.report.markdown import Markdown, document, markdown_table, report_page
 from agt_cli.report.markdown import plain as escaped
 from agt_cli.report.record import csv_bytes
 from agt_cli.signature import erasing, signatures_on_earlier_states
@@ -554,13 +554,12 @@ class JobTable:
         rows = self.rows()
         write_atomic(self.sweep / "sweep.csv", csv_bytes(rows))
         columns, cells = self._shown(rows, self._link, "error")
-        parts = [
+        text = document(
             f"# Sweep {escaped(self.sweep.name)}: agt {self.command}",
             OWNER_NOTE,
             f"{len(self.jobs)} jobs in the last call: {self.states}. sweep.csv has all metrics.",
             markdown_table(columns, cells),
-        ]
-        text = "\n\n".join(parts) + "\n"
+        )
         write_atomic(self.sweep / "sweep.md", text.encode())
         write_atomic(self.sweep / "sweep.html", report_page(text, lambda name: None).encode())
 

@@ -17,7 +17,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +30,7 @@ from agt.distributed import ALONE, Group, PeerLost, joined, together
 from agt.errors import AgtError
 from agt.models.model import Model, fit
 from agt_cli.errors import explain
-from agt_cli.process import ignore_signals
+from agt_cli.process import current_team, ignore_signals
 from agt_cli.report.console import Console
 
 FOREVER = 30 * 86400.0  # seconds: the others wait as long as the first reads data, or draws figures
@@ -116,24 +115,16 @@ class Team:
         return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
 
 
-_current: ContextVar[Team | None] = ContextVar("team", default=None)
-
-
-def team() -> Team | None:
-    """The processes that this command shares its work with; None: it is alone."""
-    return _current.get()
-
-
 def lead(command: Callable[[], int]) -> int:
     """Run a command in the first process of several; returns its exit code, when the others know it."""
     code = AgtError.exit_code
     with together(FOREVER) as group, joined(ALONE):
         team = Team.of(group)
-        token = _current.set(team)
+        token = current_team.set(team)
         try:
             code = command()
         finally:
-            _current.reset(token)
+            current_team.reset(token)
             team.end(code)
     return code
 

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.votes import published_vote
-from agt.models.ensemble import VoteCertificates
-from agt.models.model import Model
+from agt.models.model import Model, VoteCertificates
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import Prepared, certifying
 

@@ -156,7 +156,6 @@ class Baseline(Protocol):
             ConfigError: the records, the head or the budget are out of the method's reach.
             UnsoundError: training diverged.
         """
-        ...
 
 
 def finite(weights: Weights) -> Weights:

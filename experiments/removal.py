@@ -31,11 +31,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
-from agt.models.ensemble import EnsembleModel, VoteCertificates
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel
-from agt.models.model import accuracy, fit
-from agt.models.removal import RemovalModel, training_rows
+from agt.models.linear import LinearModel, RemovalModel, training_rows
+from agt.models.model import EnsembleModel, VoteCertificates, accuracy, fit
 from agt.numeric import gaussian_mu
 from agt.settings import STRICT, Positive, RemovalConfig
 from agt.store import Folder, NewFolder

@@ -27,9 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Records
 from agt.errors import AgtError
-from agt.models.ensemble import EnsembleModel, fit_members
-from agt.models.model import KINDS, Model, fit
-from agt.models.removal import RemovalModel, training_rows
+from agt.models.linear import RemovalModel, training_rows
+from agt.models.model import KINDS, EnsembleModel, Model, fit, fit_members
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan

@@ -38,8 +38,7 @@ from agt.audit.neighbours import NOMINAL, retrained, with_added, without
 from agt.data.dataset import CONTENT, Records
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.models.ensemble import EnsembleModel
-from agt.models.model import Model
+from agt.models.model import EnsembleModel, Model
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards

@@ -38,8 +38,7 @@ from safetensors.torch import load, save
 from agt.audit.neighbours import with_added
 from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
 from agt.errors import AgtError, CheckError, ConfigError, first_line
-from agt.models.ensemble import made_by
-from agt.models.model import Model, fit
+from agt.models.model import Model, fit, made_by
 from agt.models.store import as_json
 from agt.numeric import COVER
 from agt.problem import Problem

@@ -134,15 +134,12 @@ class Trained(LayerRule, Protocol):
 
     def nominal_gradients(self, d: Tensor, x: Tensor) -> Iterator[tuple[str, Tensor, Tensor | None]]:
         """As ``gradients``, without the axis K: the parameter, d and x."""
-        ...
 
     def gradients(self, d: Interval, x: Interval, rounding: Rounding, products: Products) -> Iterator[Gradient]:
         """Each parameter's, all records at once or some after others, in order."""
-        ...
 
     def alive(self, x: Tensor, y: Tensor) -> int:
         """How many numbers of a record [1, ...] in and out its passes hold at once, ends of intervals aside."""
-        ...
 
 
 MARGIN = 32.0  # in units of u: past what any of these functions errs by, twice

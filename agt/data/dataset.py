@@ -675,7 +675,6 @@ class DataSource(Protocol):
 
     def load(self) -> Dataset:
         """Read, check, scale and split the data. Raises DataMissing or DataError."""
-        ...
 
     def load_queries(self, path: Path) -> Records:
         """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
@@ -685,4 +684,3 @@ class DataSource(Protocol):
         that takes constants from its training records needs ``load_without(is_erased)`` beside ``load`` where some are to
         be erased (erasure.py).
         """
-        ...

@@ -41,18 +41,15 @@ class Extremes(Protocol):
 
     def update(self, d: Interval, x: Interval | None) -> None:
         """Take in a fragment: d [K, n, out], x [K or 1, n, in]; x None for a bias."""
-        ...
 
     def kept(self) -> tuple[Tensor, Tensor]:
         """(the greatest lower bounds, negated; the least upper bounds), int32, [K, out, in, c] or [K, out, c].
 
         In any order. c: as many as are wanted at the k that wants most; ``NONE`` where there are fewer. To be read alone.
         """
-        ...
 
     def result(self) -> tuple[Tensor, Tensor]:
         """(sum of the greatest lower bounds, sum of the least upper bounds), int64, [K, out, in] or [K, out]."""
-        ...
 
 
 _BLOCK = 1 << 21  # elements of a [K, records, out, in] block

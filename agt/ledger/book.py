@@ -83,13 +83,9 @@ class Population:
                 "and one eps means another thing under each: train under that one"
             )
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Population":
-        """What ``as_json`` gave."""
+        """What ``asdict`` gave."""
         return cls(node["name"], node["unit"], node["relation"], Allowance(**node["allowance"]))
 
 

@@ -62,7 +62,7 @@ from agt.ledger.book import (
 )
 from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, follow, hash_of, head_file, same_disk, take_lock
 from agt.ledger.store import Foreign, LedgerFile, make
-from agt.mechanisms.composition import Cost, Guarantee, Lot
+from agt.mechanisms.composition import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.store import Broken
 
@@ -153,7 +153,7 @@ class Ledger:
             raise ConfigError(f"ledger={path}: give it a name that ends in {SUFFIX}, by which ledgers find each other")
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
-        body = {"population": population.as_json(), "head": str(place or ""), "salt": token_hex(32)}
+        body = {"population": asdict(population), "head": str(place or ""), "salt": token_hex(32)}
         opening = Entry(1, "open", _timed(body, Cost()), START)
         with folder_alone(path.parent):
             if path.exists() or path.is_symlink():
@@ -221,24 +221,6 @@ class Ledger:
         with self._store.turn():
             self._catch_up()
             return self._book
-
-    @property
-    def last(self) -> Entry:
-        """The newest entry."""
-        return self.book.last
-
-    @property
-    def spent(self) -> Cost:
-        """By everything so far."""
-        return self.book.spent
-
-    def fitting(self, guarantee: Guarantee, wanted: int) -> int:
-        """How many releases of this guarantee, up to ``wanted``, the budget still holds."""
-        return self.population.allowance.fitting(self.spent, guarantee, wanted)
-
-    def tables(self) -> dict[str, str]:
-        """Data digest -> name of every table about these people that was admitted."""
-        return {data: table.name for data, table in self.book.tables.items()}
 
     @property
     def unit(self) -> str:

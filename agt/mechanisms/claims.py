@@ -75,10 +75,8 @@ from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.published import CertifiedQuantile, release_quantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering
-from agt.models.ensemble import VoteCertificates
-from agt.models.linear import LinearModel
-from agt.models.model import Model
-from agt.models.tube import TubeModel
+from agt.models.linear import LinearModel, TubeModel
+from agt.models.model import Model, VoteCertificates
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, plain_of, read_document, schema, validate
@@ -117,7 +115,7 @@ _GIVEN = {  # how a guarantee of each is said
 _FOLLOWS = {Output.WEIGHTS: ", and so is every label that is computed from them"}
 
 
-class Guaranteed(Protocol):
+class Claimable(Protocol):
     """What a claim is about: a mechanism of labels, of one number, or of weights."""
 
     @property
@@ -195,7 +193,7 @@ _COVERED = "; proved although accounting=paper: every condition that the mechani
 def claim(
     conditions: Sequence[Condition],
     relation: RelationConfig,
-    mechanism: Guaranteed,
+    mechanism: Claimable,
     accounting: Accounting = "rigorous",
     counting: Counting = "distance",
     voting: Voting = "none",
@@ -243,7 +241,7 @@ def neighbours_of(relation: RelationConfig) -> str:
     return f"{relation.name} neighbours ({RELATIONS[relation.name].neighbours(relation.unit_rows)})"
 
 
-def _needed(conditions: Sequence[Condition], mechanism: Guaranteed, counting: Counting) -> list[Condition]:
+def _needed(conditions: Sequence[Condition], mechanism: Claimable, counting: Counting) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
     unknown = grounds(void("the run does not say whether it holds"))
@@ -260,7 +258,7 @@ def reason_of(condition: Condition) -> Reason:
     return Reason(why, _REMEDY[condition.letter], condition.letter)
 
 
-def _reason_of_votes(relation: RelationConfig, mechanism: Guaranteed, voting: Voting) -> Reason | None:
+def _reason_of_votes(relation: RelationConfig, mechanism: Claimable, voting: Voting) -> Reason | None:
     """Why an ensemble's evidence cannot carry a guarantee; None if it can, or if there is no ensemble."""
     if voting == "published" and mechanism.needs == "distance":
         return Reason(
@@ -607,7 +605,6 @@ OUTSIDE = (
 _MACHINES, _TINY = 1e-6, 1e-300  # what another machine's special functions may differ by, relative; and where they end
 _DAY = r"^\d{4}-\d\d-\d\d$"
 
-Words = tuple[str, ...]
 Amount = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(E[+-]?\d+)?$")]
 
 
@@ -730,7 +727,7 @@ class Statement:
     proved: bool
     publishable: bool
     simulated: bool
-    reasons: Words
+    reasons: tuple[str, ...]
     guarantee: Given
     mechanism: str
     output: Literal["labels", "a number", "weights"]
@@ -739,11 +736,11 @@ class Statement:
     neighbours: Neighbours
     accounting: Accounting
     counting: Counting
-    declared: Words
+    declared: tuple[str, ...]
     totals: tuple[Totalled, ...]
     scope: str
-    outside: Words
-    words: Annotated[Words, Field(min_length=1)]
+    outside: tuple[str, ...]
+    words: Annotated[tuple[str, ...], Field(min_length=1)]
     answers: Annotated[int, Field(ge=1)] | None = None
     curve: Curve | None = None
     issued: Annotated[str, Field(pattern=_DAY)] | None = None

@@ -89,11 +89,9 @@ class TableRule(Protocol):
 
     def first(self, wish: int) -> int:
         """s[0]."""
-        ...
 
     def after(self, s: int, wish: int) -> int:
         """s[L+1], given s[L]."""
-        ...
 
 
 class RatioRule:

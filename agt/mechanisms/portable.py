@@ -14,7 +14,6 @@ Formal guarantees
     the data but one record test the last one.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -128,7 +127,7 @@ class Portable:
         inside = folder / "release"
         shelf = Folder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
         try:
-            node = json.loads(shelf.read(RELEASE))
+            node = shelf.json(RELEASE)
             if node["format"] not in (FORMAT, SHRUNK):
                 raise ConfigError(
                     f"release={folder}: {RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}"

@@ -32,18 +32,16 @@ LayerList = list[dict[str, Any]]
 Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
-class Head(Protocol):
+class HeadBuilder(Protocol):
     """What ``Settings.model`` is."""
 
     @property
     def linear(self) -> bool:
         """Whether it is known to be one linear layer, which closed-form certificates need."""
-        ...
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What condition e rests on, beside the data: where the initial parameters come from."""
-        ...
 
     def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
         """The layers, with their initial parameters in ``training.dtype``.
@@ -55,7 +53,6 @@ class Head(Protocol):
         Raises:
             ConfigError: it cannot be built, or no bound rule covers it.
         """
-        ...
 
 
 @schema
@@ -240,7 +237,7 @@ class OwnNetwork:
         return network
 
 
-def head_of(node: object) -> Head:
+def head_of(node: object) -> HeadBuilder:
     """The head of a configuration: a description with ``build``, or a function that returns an ``nn.Sequential``.
 
     Raises:
@@ -251,7 +248,7 @@ def head_of(node: object) -> Head:
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     target: Any = imported(str(node["_target_"]), "model")
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
-        head: Head = validate(target, settings, "model")
+        head: HeadBuilder = validate(target, settings, "model")
         return head
     if not callable(target):
         raise ConfigError(f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential")

@@ -1,27 +1,76 @@
-"""A linear head whose certificates are in closed form: trained by SGD (stability) or to the minimiser (erm)."""
+"""Models on public features whose certificates are in closed form.
+
+``LinearModel``: a linear head, trained by SGD (stability) or to the minimiser (erm).
+``RemovalModel``: a linear head that records can be removed from (removal): trained, kept with what removals need.
+``TubeModel``: a network of one smooth hidden layer, certified by the curvature of its loss: every k from one recursion
+(agt/tube).
+
+model.safetensors     "weight" [J, d]: the weights served, as of any linear head
+removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt, reference, hessian, gram; and
+                      noise, by how much the weights served differ; for the data owner alone
+removal.json          its numbers: norm, residual, allowed, count, removed; and the objective's loss and strength
+features.safetensors, stability.json    as of any linear head
+"""
 
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Self, cast
+from functools import cached_property
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
+from safetensors.torch import save
+from threadpoolctl import threadpool_limits
+from torch import Tensor
 
 from agt.certificates.box import REACH, Certificates, Envelope
 from agt.certificates.conditions import Condition, assess
 from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear, logits_of
 from agt.data.dataset import ROWS, Records, gathered
 from agt.distributed import group
+from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
+from agt.models.box import GIVEN_THE_DRAW
 from agt.models.features import FeatureMap
-from agt.models.store import CONSTANTS, FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_linear
-from agt.numeric import labels_of, next_up, signed_margins
+from agt.models.heads import HeadConfig
+from agt.models.store import (
+    CONSTANTS,
+    FEATURES,
+    MODEL,
+    FileReader,
+    FileWriter,
+    as_json,
+    check_constants,
+    read_tensors,
+    write_linear,
+    write_tensors,
+)
+from agt.numeric import labels_of, next_up, signed_margins, step_of
 from agt.problem import Problem, Settings
-from agt.settings import ErmConfig, StabilityConfig, TrainingConfig
-from agt.training.batches import BatchPlan
+from agt.relations import rows_at_stake
+from agt.settings import ErmConfig, RemovalConfig, StabilityConfig, TrainingConfig, TubeConfig
+from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import erm_sensitivity, train_erm
-from agt.training.linear import LinearSetting, LinearTrained, numbers_of, sgd_sensitivity, train_linear
+from agt.training.linear import (
+    LinearLoss,
+    LinearSetting,
+    LinearTrained,
+    numbers_of,
+    rows_moved,
+    sgd_sensitivity,
+    train_linear,
+)
 from agt.training.loop import NoisePlan, OnProgress, counted, learning_rate
+from agt.training.removal import (
+    RemovalProblem,
+    RemovalState,
+    draw_tilt,
+    minimise,
+    removal_budget,
+    removal_loss,
+)
+from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, schedule, start_norm
+from agt.tube.training import TubeTrained, certify_tube, envelope_tube, train_tube
 
 
 @dataclass(frozen=True)
@@ -299,3 +348,365 @@ def _words(settings: Settings, trained: LinearTrained) -> tuple[str, str]:
     largest, limit = learning_rate(training, 0), trained.sensitivity.rate_limit
     steps = f"{trained.plan.steps} steps"
     return steps, f"learning rates up to {largest:g}, at most {limit:.5g}: no step drives two models apart, {moved}"
+
+
+_PREDICTED = (
+    "not proved, as a seed makes the noise: records can be removed later; with noise that nobody can predict the model "
+    "would then be"
+)
+SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so that it hides nothing"
+STATE, NUMBERS = "removal.safetensors", "removal.json"
+_MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
+_NUMBERS = ("norm", "residual", "allowed", "count", "removed")
+
+
+@dataclass(frozen=True)
+class RemovalModel(LinearModel):
+    """A feature map, the head that is served, how far one record moves it, and what removals start from.
+
+    Attributes:
+        state: for removals.
+    """
+
+    state: RemovalState
+
+    @classmethod
+    def fit(
+        cls,
+        problem: Problem,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """Draw b, minimise on the public features, put the output's noise on."""
+        config, features = config_of(problem.settings), FeatureMap.of(config_of(problem.settings).features, problem.dataset)
+        tilt = draw_tilt(config, (outputs_of(problem.classes), features.outputs), checkpoints)
+        known = problem_of(problem, features, tilt)
+        phi, labels = training_rows(problem, features)
+        targets = known.objective.targets(labels, problem.classes)
+        with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
+            state = minimise(known, phi, targets, on_progress, checkpoints)
+        return cls.of(problem, features, state)
+
+    @classmethod
+    def of(cls, problem: Problem, features: FeatureMap, state: RemovalState) -> Self:
+        """The head of a state: after training, or after a removal."""
+        known = problem_of(problem, features, state.tilt)
+        known.check_served(state)
+        setting = known.setting
+        served = torch.from_numpy(state.served)
+        trained = LinearTrained(served, known.loss, setting.plan, known.sensitivity(state.allowed), setting.training)
+        return cls(problem, features, trained, state)
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+        """Read the head back with its state.
+
+        Raises:
+            ConfigError: a file is missing or cannot be read.
+            UnsoundError: what was recorded is not what the configuration and the state imply.
+        """
+        features = read_features(problem, shelf)
+        model = cls.of(problem, features, _read_state(problem, features, shelf))
+        model.check_constants(shelf)
+        return model
+
+    def save(self, store: FileWriter) -> None:
+        """model.safetensors, features.safetensors, stability.json; removal.safetensors and removal.json."""
+        write_linear(store, self.trained.weight, self.features.matrices, self.constants)
+        tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
+        store.write(STATE, save(tensors))
+        objective = self.known.objective
+        numbers = {name: getattr(self.state, name) for name in _NUMBERS}
+        store.write(NUMBERS, as_json({"loss": objective.loss, "strength": objective.strength, **numbers}))
+
+    @property
+    def config(self) -> RemovalConfig:
+        """The certificate's settings."""
+        return config_of(self.settings)
+
+    @property
+    def known(self) -> RemovalProblem:
+        """The public numbers, given the state's draw."""
+        return problem_of(self.problem, self.features, self.state.tilt)
+
+    @property
+    def budget(self) -> float | None:
+        """How much residual the noise hides in all; None without noise."""
+        return removal_budget(self.config, self.known.objective.strength)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g, given the draws."""
+        strength, allowed = self.known.objective.strength, self.state.allowed
+        constants = f"weight_decay {self.trained.training.weight_decay:g}, residuals up to {allowed:g}"
+        each = " of each class" if self.trained.loss.kind == "one_vs_all" else ""
+        moves = (
+            f"no steps count: the minimiser of a {strength:g}-strongly convex sum, to a gradient of {allowed:g}; so one "
+            f"record moves the parameters{each} by at most {self.trained.sensitivity.rho:.4g}"
+        )
+        conditions = self._assessed(constants, moves)
+        if self.config.masking == "none":
+            return conditions
+        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes, how far one record moves the head, and the removal budget."""
+        budget = {} if self.budget is None else {"removal_budget": self.budget}
+        drawn = {} if self.config.seed is None else {"simulation": 1}
+        return {**super().metrics, "residual": self.state.residual, "spectral_norm": self.state.norm, **budget, **drawn}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What may be said of later removals, a line each; the first says it all."""
+        config, budget = self.config, self.budget
+        if budget is None:
+            return ("records can be removed later, exactly but for rounding: least squares, and no noise is needed",)
+        within = (
+            f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which the optimiser left "
+            f"{self.state.residual:.2g}"
+        )
+        close = f"({config.eps:g}, {config.delta:g})-close to one trained without them"
+        spread = f"of standard deviation {config.sigma:g} in every coordinate"
+        drawn = () if config.seed is None else (SEEDED.format(seed=config.seed),)
+        if config.masking == "loss":
+            return (
+                f"not proved: as published, records can be removed later and the model is then {close}, {within}",
+                f"their error is to be hidden by a random linear term in the loss, {spread}; the published proof takes the "
+                "error for independent of that term, and the weights depend on it: certificate.masking=output is proved",
+                *drawn,
+            )
+        lead = "records can be removed later: the model is then" if config.seed is None else _PREDICTED
+        return (
+            f"{lead} {close}, {within}",
+            f"their error is hidden by noise on the weights that are served, {spread}: drawn exactly, rounded to "
+            f"multiples of {step_of(config.sigma):.3g}, and drawn anew at each update",
+            *drawn,
+        )
+
+
+def config_of(settings: Settings) -> RemovalConfig:
+    """The certificate's settings, of a run that was trained for removals."""
+    return cast(RemovalConfig, settings.certificate)
+
+
+def outputs_of(classes: int) -> int:
+    """J: one output for two classes, else one for each."""
+    return 1 if classes == 2 else classes
+
+
+def problem_of(problem: Problem, features: FeatureMap, tilt: np.ndarray) -> RemovalProblem:
+    """The public numbers of a problem, given its draw of b.
+
+    Raises:
+        ConfigError: settings that no proof covers.
+    """
+    recipe, config = problem.recipe, config_of(problem.settings)
+    loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
+    plan = replace(recipe.plan(problem.trained_on), epochs=1)
+    setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation, features.slack)
+    return RemovalProblem.of(config, setting, tilt)
+
+
+def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
+    """(features as the head takes them [n, d], labels [n]) of the training records.
+
+    Raises:
+        ConfigError: more records than n_max, or a unit with too many.
+    """
+    records, recipe = problem.dataset.train, problem.recipe
+    check_unit_rows(records.units, recipe.relation.unit_rows)
+    next(replace(recipe.plan(problem.trained_on), epochs=1).batches(records.units))  # no more than n_max
+    return features(records.features, recipe.training.dtype), records.labels
+
+
+def _read_state(problem: Problem, features: FeatureMap, shelf: FileReader) -> RemovalState:
+    shape, width = (outputs_of(problem.classes), features.outputs), features.outputs
+    stacked = 1 if config_of(problem.settings).loss == "least_squares" else shape[0]
+    shapes = dict.fromkeys(_MATRICES, shape) | {"hessian": (stacked, width, width), "gram": (width, width)}
+    like: dict[str, Tensor] = {name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES}
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()}
+    numbers, noise = shelf.json(NUMBERS), arrays.pop("noise")
+    served = read_tensors(shelf, MODEL, {"weight": like["weight"]})["weight"].numpy()
+    try:
+        state = RemovalState(**arrays, served=served, **{name: numbers[name] for name in _NUMBERS})
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{shelf.folder / NUMBERS}: cannot be read ({error}); train again") from None
+    if not np.array_equal(noise, state.noise):
+        raise UnsoundError(f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again")
+    objective = problem_of(problem, features, state.tilt).objective
+    for key, value in (("loss", objective.loss), ("strength", objective.strength)):
+        if numbers.get(key) != value:
+            raise UnsoundError(
+                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)} and the run's configuration implies {value}: train "
+                "again"
+            )
+    return state
+
+
+RADII, TUBE = "radii.safetensors", "tube.json"
+
+
+@dataclass(frozen=True)
+class TubeModel(ClosedFormModel):
+    """A feature map, a network on top of it, and how far any k records move it."""
+
+    network: TubeNetwork
+    setting: TubeSetting
+    trained: TubeTrained
+    linear_head: ClassVar[None] = None
+
+    @classmethod
+    def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
+        """The network before training: its public constants are those of any run.
+
+        Raises:
+            ConfigError: the configuration is one that no tube is proved for.
+        """
+        config, recipe, head = (
+            cast(TubeConfig, problem.settings.certificate),
+            problem.recipe,
+            cast(HeadConfig, problem.settings.model),
+        )
+        loss = LinearLoss.of(recipe.training, recipe.classes)
+        network = TubeNetwork.of(loss, SMOOTH[head.activation], head.hidden[0], config.length, recipe.training.seed)
+        initial = network.initial(features.outputs, config.spread, recipe.training.seed)
+        setting = TubeSetting(
+            loss,
+            network.activation,
+            network.outputs.numpy(),
+            start_norm(initial),
+            features.outputs,
+            recipe.training,
+            recipe.plan(problem.trained_on),
+            recipe.relation,
+            features.slack,
+        )
+        unknown = np.full(len(_counts(problem.settings)), np.inf)
+        return cls(problem, features, network, setting, TubeTrained(initial, unknown, schedule(setting)[1]))
+
+    def retrained(
+        self,
+        records: Records,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """The same network trained on these records, whose features are as the dataset scales them."""
+        config, seed = cast(TubeConfig, self.settings.certificate), self.settings.training.seed
+        seen = records.seen_as(self.over(records.features))
+        initial = self.network.initial(self.features.outputs, config.spread, seed)
+        exact = config.norms == "exact"
+        trained = train_tube(self.setting, self.network, initial, seen, self.counts, exact, on_progress, checkpoints)
+        return replace(self, trained=trained)
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+        """Read the network and its radii back, and check that its constants are those that its configuration implies.
+
+        Raises:
+            ConfigError: a file is missing, or the configuration is one that no tube is proved for.
+            UnsoundError: the recorded constants are not the configuration's, or the radii are none.
+        """
+        model = cls.untrained(problem, read_features(problem, shelf))
+        weight = read_tensors(shelf, MODEL, {"weight": model.trained.weight})["weight"]
+        like = {"radii": torch.from_numpy(model.trained.radii)}
+        radii = read_tensors(shelf, RADII, like, finite=False)["radii"].numpy()
+        check_constants(shelf, TUBE, model.constants)
+        try:
+            return replace(model, trained=TubeTrained(weight, radii, model.trained.reach))
+        except UnsoundError as error:
+            raise UnsoundError(f"{shelf.folder}/{RADII} or {MODEL}: {error}; train again") from None
+
+    def save(self, store: FileWriter) -> None:
+        """model.safetensors, radii.safetensors, features.safetensors and tube.json."""
+        write_tensors(store, MODEL, {"weight": self.trained.weight})
+        write_tensors(store, RADII, {"radii": torch.from_numpy(self.trained.radii)})
+        write_tensors(store, FEATURES, self.features.matrices)
+        store.write(TUBE, as_json(self.constants))
+
+    @property
+    def training(self) -> TrainingConfig:
+        """How it was trained, with numbers for what the settings left to the recipe."""
+        return self.setting.training
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan."""
+        return self.setting.plan
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """[K + 1] int64: how many records k = 0..K move, K the end of the grid."""
+        return _counts(self.settings)
+
+    @property
+    def constants(self) -> dict[str, float | int | str]:
+        """The public numbers that the radii rest on, as in tube.json."""
+        setting, relation = self.setting, self.settings.relation
+        facts = {"certificate": "tube", "relation": relation.name, "unit_rows": relation.unit_rows}
+        bounds = {**asdict(setting.curvature), "alpha": setting.alpha, "beta": setting.beta}
+        return {**facts, **asdict(setting.loss), **bounds, "reach_of_weights": self.trained.reach, **self._recipe_numbers}
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g."""
+        problem, training, bounds = self.problem, self.setting.training, self.setting.curvature
+        last, config = self.counts[-1], cast(TubeConfig, self.settings.certificate)
+        words = f"{self.plan.steps} steps, output weights and first weights from the public seed {training.seed}"
+        curved = f"the loss's curvature at each step bounded from above ({config.norms}), to within a public slack"
+        moves = f"{curved}; a record's gradient is at most {bounds.gradient:.4g}, and {bounds.pull:.4g} of curvature"
+        taus = sum(public.tau for public in schedule(self.setting)[0])
+        rounding = f"float64 sums: rounding adds {(2 * last + 2) * taus:.1e} to the radius of k = {len(self.counts) - 1}"
+        every = (
+            f"one recursion has every integer k up to {self.settings.kgrid.ks[-1]}, the grid's end, whatever grid is shown"
+        )
+        return assess(
+            problem.dataset,
+            problem.recipe,
+            self.plan,
+            problem.settings.choices,
+            every_k=proved(every),
+            constants=words,
+            step=("curvature moves as a neighbour does", proved(moves)),
+            rounding=proved(f"{rounding}; norms, margins and distances carry their own"),
+            features=self.features.public,
+        )
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes, and how far the first and the last k move the network."""
+        radii = self.trained.radii
+        reached = max(0, int(np.isfinite(radii).sum()) - 1)
+        moved = {"radius_at_1": float(radii[1])} if reached >= 1 else {}
+        return {
+            "parameters": self.trained.weight.numel(),
+            "gradient_bound": self.setting.curvature.gradient,
+            **moved,
+            "k_with_radius": reached,
+            "k_max": self.farthest,
+            **self._recipe_numbers,
+        }
+
+    @property
+    def farthest(self) -> int:
+        """The end of the grid."""
+        return len(self.counts) - 1
+
+    def logits(self, phi: np.ndarray) -> np.ndarray:
+        """[n, J] float64, of public features [n, w]."""
+        with torch.no_grad():
+            return self.network.logits(self.trained.weight, torch.from_numpy(phi).double())[0].numpy()
+
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+        """Certificates of queries with these public features [n, w], tabulated at these k."""
+        return certify_tube(self.setting, self.network, self.trained, self.counts, phi, self.settings.relation.name, ks)
+
+    def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
+        """At every k of the grid as far as a margin vote looks, or at these."""
+        some = tuple(k for k in (range(1, self.farthest + 1) if ks is None else ks) if 1 <= k <= REACH)
+        return envelope_tube(self.setting, self.network, self.trained, self.counts, self.phi(features), some)
+
+
+def _counts(settings: Settings) -> np.ndarray:
+    ks = range(settings.kgrid.ks[-1] + 1)
+    return np.array(rows_at_stake(ks, rows_moved(settings.relation)), dtype=np.int64)

@@ -1,34 +1,39 @@
 """A trained model, whichever kind of certificate it was trained for: fit it, read it back, ask it.
 
-A problem without its records, as plain values: what a saved model, or a training run, keeps of it and reads back.
+A problem without its records, as plain values: what a saved model, or a training run, keeps of it and reads back. Nothing
+of the data but its public constants, what is known of its conditions and, where nobody declared a size, how many records
+there were.
 
-Nothing of the data but its public constants, what is known of its conditions and, where nobody declared a size, how many
-records there were.
+An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4): of their labels,
+or of their margins. Beside each member's model lies what a later training of some members needs to know
+(agt/unlearning/sisa.py): shard.json has a digest of the records of each slice of its shard, and what else its bits depend
+on; slices/001.safetensors, ... the states at the ends of the stages that training went through (training/batches.py).
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
 
-from agt.certificates.box import Certificates
+from agt.certificates.box import REACH, Certificates, grid_index
 from agt.certificates.conditions import Condition
+from agt.certificates.stability import ClosedForm, Levels
+from agt.certificates.votes import Vote, certified_vote, margin_labels, margin_vote, vote_gap
 from agt.data.arrays import query_records
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import ROWS, Dataset, Records, fingerprint
 from agt.distributed import group
-from agt.errors import ConfigError
-from agt.facts import Fact, grounds_of
-from agt.models.box import BoxModel
-from agt.models.ensemble import EnsembleModel, made_by
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Fact, grounds_of, proved
+from agt.models.box import BoxModel, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
-from agt.models.linear import LinearModel
-from agt.models.removal import RemovalModel
-from agt.models.store import FileReader, FileWriter
-from agt.models.tube import TubeModel
+from agt.models.linear import LinearModel, RemovalModel, TubeModel
+from agt.models.store import FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
+from agt.provenance import surroundings
+from agt.relations import RELATIONS
 from agt.settings import (
     BoxConfig,
     ComputeConfig,
@@ -42,10 +47,347 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
 from agt.training.checkpoint import NOWHERE, Checkpoints, Common, flat
-from agt.training.ensemble import EnsembleConfig
-from agt.training.loop import NoisePlan, OnProgress
+from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
+from agt.training.loop import NoisePlan, OnProgress, Progress
+
+SHARD = "shard.json"
+_MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
+SHOWN = 400  # distances of a vote that tables and curves list one by one
+MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); of margins, envelope(features, ks)
+
+
+@dataclass(frozen=True)
+class VoteCertificates(ClosedForm):
+    """Certificates of the vote, and what other ways of voting need.
+
+    Attributes:
+        steps: [n] int64, the vote's distance with each member's counted in steps of its grid (``counting=index``).
+        members: [T, n] int64, each member's label.
+        member_distances: [T, n] int64, each member's stable distance.
+        plurality: [n] int64, the label that most members give: the prediction, unless that is by margins.
+        gap: [n] int64, |n1 - n0| of two classes' votes; zeros for more classes, whose votes noisy_argmax does not take.
+        by_margins: prediction, distances and steps are of the members' margins, all else of their labels.
+    """
+
+    steps: np.ndarray
+    members: np.ndarray
+    member_distances: np.ndarray
+    plurality: np.ndarray
+    gap: np.ndarray
+    by_margins: bool = False
+
+    @property
+    def grid_steps(self) -> np.ndarray:
+        """[n] int64: of the vote, each member's counted in steps of its own grid."""
+        return self.steps
+
+    def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
+        """The same members, voting by their margins: with each record, and each step of the grid, counted."""
+        ks, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.distance
+        certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
+        known = replace(self, ks=ks, prediction=by_distance.prediction, certified=certified, distance=distance)
+        return replace(known, steps=by_steps.distance, by_margins=True)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one member was trained on, and by the way.
+
+    Attributes:
+        digests: of the records of each slice.
+        made: what the bits depend on beside settings and records (``agt.provenance.surroundings``).
+        states: after each slice but the last, as they lie in files.
+    """
+
+    digests: tuple[str, ...]
+    made: Mapping[str, object]
+    states: tuple[bytes, ...]
+
+    @classmethod
+    def read(cls, shelf: FileReader, slices: int) -> "Shard":
+        """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
+        node = shelf.json(SHARD)
+        return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
+
+    def save(self, store: FileWriter) -> None:
+        """Into a member's folder."""
+        store.write(SHARD, as_json({"digests": list(self.digests), "made": self.made}))
+        for index, state in enumerate(self.states, start=1):
+            store.write(_slice_file(index), state)
+
+
+def _slice_file(index: int) -> str:
+    return f"slices/{index:03d}.safetensors"
+
+
+@dataclass(frozen=True)
+class EnsembleModel:
+    """Members trained alike on disjoint shards (a ``models.model.Model``).
+
+    Attributes:
+        problem: of all of them.
+        members: their models.
+        shards: what each was trained on; none of a model read back.
+    """
+
+    problem: Problem
+    members: tuple[Any, ...]
+    shards: tuple[Shard, ...] = ()
+    noise: ClassVar[None] = None
+    linear_head: ClassVar[None] = None
+    words: ClassVar[tuple[str, ...]] = ()
+    instant: ClassVar[bool] = False
+
+    @classmethod
+    def fit(
+        cls,
+        kind: MemberKind,
+        problem: Problem,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> "EnsembleModel":
+        """Train every member, several processes at once."""
+        trained = fit_members(kind, problem, range(problem.settings.ensemble.members), {}, on_progress, checkpoints)
+        return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
+
+    @classmethod
+    def load(cls, kind: MemberKind, problem: Problem, shelf: FileReader) -> "EnsembleModel":
+        """Read every member back."""
+        return cls(problem, tuple(load_members(kind, problem, shelf, range(problem.settings.ensemble.members))))
+
+    def save(self, store: FileWriter) -> None:
+        """members/000/..., each as a run without an ensemble keeps its model."""
+        for index, member in enumerate(self.members):
+            member.save(store.part(member_folder(index)))
+
+    def save_shards(self, store: FileWriter) -> None:
+        """Beside the members, in the run they were trained in: a model that travels takes no digests of records along."""
+        for index, shard in enumerate(self.shards):
+            shard.save(store.part(member_folder(index)))
+
+    @property
+    def settings(self) -> Settings:
+        """The problem's."""
+        return self.problem.settings
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The first member's batch plan; all are alike but for what an undeclared size would make of them."""
+        plan: BatchPlan = self.members[0].plan
+        return plan
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
+        touches, count = RELATIONS[self.settings.relation.name].touches, len(self.members)
+        changed = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
+        dealt = proved(f"members' shards by keyed hash of the unit's id, {count} of them: one k can change {changed}")
+        if self.settings.ensemble.slices > 1:
+            joins = f"{self.settings.ensemble.slices} slices of each by another: a record joins in with its slice's stage"
+            dealt = proved(f"{dealt.why}; {joins}")
+        conditions: tuple[Condition, ...] = self.members[0].conditions
+        facts = {"b": dealt}
+        if self._clip is not None:
+            facts["c"] = proved(f"margins clipped to {self._clip:g}, {REACH} edits looked at")
+        return tuple(c.and_(facts[c.letter]) if c.letter in facts else c for c in conditions)
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """The first member's, and how many there are."""
+        return {**self.members[0].metrics, "members": len(self.members)}
+
+    @property
+    def farthest(self) -> int:
+        """As far as all members together reach, or a vote of margins looks; and as many votes as there are."""
+        if self._clip is not None:
+            return max(REACH, len(self.members))
+        return sum(member.farthest + 1 for member in self.members)
+
+    @property
+    def _clip(self) -> float | None:
+        """Of a vote of margins; None: it is one of labels."""
+        return self.settings.ensemble.margin_clip
+
+    @property
+    def _touches(self) -> int:
+        return RELATIONS[self.settings.relation.name].touches
+
+    def check(self, features: np.ndarray) -> None:
+        """As every member does: they are alike but for their parameters."""
+        self.members[0].check(features)
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """[n] int64: the vote's labels, ties to the smaller class."""
+        if self._clip is not None:
+            return self._summed(features, self._clip)[0]
+        labels = np.stack([member.predict(features) for member in self.members])
+        return certified_vote(labels, np.zeros_like(labels), self.problem.classes, touches=self._touches).prediction
+
+    def margins(self, features: np.ndarray) -> np.ndarray:
+        """[1, n] of two classes: share of votes for class 1, less a half, or the mean of the clipped margins; else each
+        class's share less the best other's."""
+        if self._clip is not None:
+            return self._summed(features, self._clip)[1][None]
+        labels = np.stack([member.predict(features) for member in self.members])
+        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
+        if len(shares) == 2:
+            return shares[1:] - 0.5
+        return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
+
+    def _summed(self, features: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
+        """``margin_labels`` of some queries."""
+        least = self.settings.kgrid.ks[:1]  # bounds at one k, as none of them is looked at
+
+        def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            return margin_labels([member.envelope(features[rows], least).margin for member in self.members], clip)
+
+        labels, means = zip(*group().shared(len(features), ROWS, work), strict=True)
+        return np.concatenate(labels), np.concatenate(means)
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Certificates:
+        """Certify every member, then the vote."""
+        certificates, count = [], len(self.members)
+        for done, member in enumerate(self.members, start=1):
+            certificates.append(member.certify(features, ks))
+            on_progress(Progress(done, count, done, count))
+        known = vote(certificates, self.problem.classes)
+        return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
+
+    def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
+        """The vote of margins with its distance in records, and in steps of the grid: on a dense one they are the same."""
+        grid = self.settings.kgrid
+        by_distance = self._margin_vote(features, ks, clip, steps=False)
+        if ks is None and grid.dense:
+            return by_distance, by_distance
+        return by_distance, self._margin_vote(features, grid.ks if ks is None else ks, clip, steps=True)
+
+    def _margin_vote(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, steps: bool) -> Vote:
+        """Of as many queries at once as the working memory takes."""
+        at_once = max(1, self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH))
+
+        def work(rows: slice) -> Vote:
+            some = [member.envelope(features[rows], ks) for member in self.members]
+            some = some if steps else [envelope.by_record(REACH) for envelope in some]
+            return margin_vote(some, clip, touches=self._touches)
+
+        return Vote.joined([*group().shared(len(features), at_once, work)])
+
+
+def vote(members: list[Certificates], classes: int) -> VoteCertificates:
+    """The vote's certificates from the members'."""
+    labels = np.stack([c.prediction for c in members])
+    distances = np.stack([c.stable_distance for c in members])
+    steps = np.stack([grid_index(c.ks, c.certified) for c in members])
+    touches = RELATIONS[members[0].relation].touches
+    by_distance, by_steps = (certified_vote(labels, seen, classes, touches=touches) for seen in (distances, steps))
+    ks = _ks(int(by_distance.distance.max(initial=0)))
+    certified = cast(np.ndarray, Levels(ks, np.ones(labels.shape[1], dtype=bool), by_distance.distance))
+    gap = vote_gap(labels)[1] if classes == 2 else np.zeros(labels.shape[1], dtype=np.int64)
+    return VoteCertificates(
+        ks,
+        members[0].relation,
+        by_distance.prediction,
+        certified,
+        by_distance.distance,
+        by_steps.distance,
+        labels,
+        distances,
+        by_distance.prediction,
+        gap,
+    )
+
+
+def _ks(longest: int) -> tuple[int, ...]:
+    """What tables list: every k up to the longest distance, or evenly spaced ones if those are too many."""
+    step = max(1, -(-longest // SHOWN))
+    return (*range(0, longest, step), max(longest, 1))
+
+
+def fit_members(
+    kind: MemberKind,
+    problem: Problem,
+    which: Sequence[int],
+    begun: Mapping[int, tuple[bytes, ...]],
+    on_progress: OnProgress = lambda progress: None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> list[tuple[Any, Shard]]:
+    """Train some members, several processes at once.
+
+    Args:
+        which: the members.
+        begun: member -> the states of its first slices, after which its training goes on; none: from its beginning.
+        on_progress: called after every member.
+        checkpoints: what a killed run goes on from.
+    """
+    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, _ends(problem)
+    states = {
+        member_folder(index): tuple(read_state(content, end) for content, end in zip(contents, ends, strict=False))
+        for index, contents in begun.items()
+    }
+    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem))
+
+    def on_done(done: int) -> None:
+        on_progress(Progress(done, len(which), done, len(which)))
+
+    stages = Stages(checkpoints, ends, parts=states)
+    return train_members(member, problem.recipe, dataset.train, ensemble, on_done, stages, which)
+
+
+def _ends(problem: Problem) -> tuple[int, ...]:
+    """The steps at which a member's stages end: those of its own plan, which its share of the declared size decides."""
+    ensemble, bare = problem.settings.ensemble, problem.dataset.bare
+    if ensemble.slices == 1:
+        return ()
+    share = None if bare.declared_size is None else bare.declared_size / ensemble.members
+    return problem.on(bare.with_shard(bare.train, share)).plan.ends
+
+
+def load_members(kind: MemberKind, problem: Problem, shelf: FileReader, which: Sequence[int]) -> list[Any]:
+    """Read some members back."""
+    dataset, ensemble = problem.dataset, problem.settings.ensemble
+    home = shards(dataset.train.units, ensemble)
+    share = None if dataset.declared_size is None else dataset.declared_size / ensemble.members
+    members = []
+    for index in which:
+        shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
+        count = problem.records[index] if isinstance(problem.records, tuple) else None
+        members.append(kind.load(problem.on(shard, count), shelf.part(member_folder(index))))
+    return members
+
+
+def made_by(problem: Problem) -> dict[str, object]:
+    """What the bits of members that are trained now depend on beside settings and records."""
+    compute, box = problem.settings.compute, problem.settings.certificate.boxes
+    initial = {"the initial parameters": initial_digest(problem)} if box else {}
+    cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}
+    return {**surroundings(compute.device, compute.threads), **cut, **initial}
+
+
+def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]:
+    """Of the records of each slice of one member's shard."""
+    home = ensemble.dealing.of(records.units)
+    return tuple(fingerprint(records.take(home == index)) for index in range(ensemble.slices))
+
+
+def _fit_member(
+    kind: MemberKind, problem: Problem, made: Mapping[str, object], recipe: Recipe, records: Records, stages: Checkpoints
+) -> tuple[Any, Shard]:
+    """Train one member in a process of its own; what it sends back holds the model and no data."""
+    settings = replace(problem.settings, compute=recipe.compute)
+    shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
+    model = replace(kind.fit(shard, checkpoints=stages), problem=problem)
+    states = tuple(map(written, cast(Stages, stages).reached))
+    if tuple(state.step for state in cast(Stages, stages).reached) != model.plan.ends:
+        raise UnsoundError(f"the states kept on the way are not those at the ends of the stages, {model.plan.ends}")
+    return model, Shard(shard_digests(records, settings.ensemble), made, states)
+
 
 FORMAT = 1
 PARTS: dict[str, type[Any]] = {
@@ -158,63 +500,50 @@ class Model(Protocol):
     @property
     def problem(self) -> Problem:
         """What it was trained on, and how."""
-        ...
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g of method.md section 3."""
-        ...
 
     @property
     def plan(self) -> BatchPlan:
         """The batch plan it was trained by."""
-        ...
 
     @property
     def noise(self) -> NoisePlan | None:
         """The noise of each step of its training; None without any."""
-        ...
 
     @property
     def words(self) -> tuple[str, ...]:
         """What may be said of noise that hides removals, a line each."""
-        ...
 
     @property
     def linear_head(self) -> LinearModel | None:
         """Itself, where it is one linear head, whose weights may be released with noise."""
-        ...
 
     @property
     def instant(self) -> bool:
         """Whether certifying takes no longer than predicting."""
-        ...
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Flat facts about it."""
-        ...
 
     def save(self, store: FileWriter) -> None:
         """Write what ``load`` needs."""
-        ...
 
     @property
     def farthest(self) -> int:
         """A public number that no stable distance, step of the grid or gap between votes exceeds."""
-        ...
 
     def check(self, features: np.ndarray) -> None:
         """Raise where queries are not what it takes (ConfigError, UnsoundError): from public values alone."""
-        ...
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of the nominal model."""
-        ...
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
-        ...
 
     def certify(
         self,
@@ -228,7 +557,6 @@ class Model(Protocol):
             ks: at these values of the grid alone, such as the few that a map tells apart; None: the whole grid.
             on_progress: called after every block of queries, or every member of an ensemble.
         """
-        ...
 
 
 KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel]] = {

@@ -32,11 +32,9 @@ class FileWriter(Protocol):
 
     def write(self, name: str, content: bytes) -> object:
         """Write one file, whole or not at all."""
-        ...
 
     def part(self, name: str) -> "FileWriter":
         """A subfolder."""
-        ...
 
 
 class FileReader(Protocol):
@@ -51,19 +49,15 @@ class FileReader(Protocol):
 
     def read(self, name: str) -> bytes:
         """One file. Raises ConfigError if it is not what was written."""
-        ...
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object. Raises ConfigError as ``read``, or where the file holds none."""
-        ...
 
     def names(self, folder: str) -> set[str]:
         """The files of a subfolder, without its name."""
-        ...
 
     def part(self, name: str) -> "FileReader":
         """A subfolder."""
-        ...
 
 
 def bounds_file(k: int) -> str:

@@ -290,15 +290,12 @@ class Card(Protocol):
 
     def free(self) -> int:
         """Bytes that are free."""
-        ...
 
     def put(self, tensor: Tensor) -> Tensor:
         """The tensor, there."""
-        ...
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
         """Send both on their way; what waits for them, from the thread that uses them, and gives them there."""
-        ...
 
 
 class Cuda:

@@ -75,11 +75,9 @@ class Checkpoints(Protocol):
 
     def part(self, name: str) -> "Checkpoints":
         """The same for one of several trainings, which may be in another process."""
-        ...
 
     def last(self) -> CheckpointState | None:
         """What an earlier attempt had reached last; None: begin at the beginning. Training asks this first, and once."""
-        ...
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """So many steps were taken; the state is written if it is time to.
@@ -88,11 +86,9 @@ class Checkpoints(Protocol):
             tensors: makes the state's, if they are wanted.
             last: there are no more steps.
         """
-        ...
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
         """A number that is drawn once, however often the run is killed: durable before this returns."""
-        ...
 
 
 class Nowhere:

@@ -73,9 +73,8 @@ from agt.certificates.votes import vote_counts
 from agt.data.dataset import Dataset
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact
-from agt.models.ensemble import EnsembleModel, Shard, fit_members, load_members, made_by, shard_digests
 from agt.models.features import FeatureMap
-from agt.models.model import KINDS
+from agt.models.model import KINDS, EnsembleModel, Shard, fit_members, load_members, made_by, shard_digests
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS

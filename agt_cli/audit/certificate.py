@@ -5,7 +5,6 @@ No violation is no proof; so it is counted how close the neighbours came, and wi
 have been noticed.
 """
 
-import json
 import math
 import time
 from collections import Counter
@@ -24,9 +23,8 @@ from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbour_of, ne
 from agt.certificates.box import Certificates
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
-from agt.models.linear import LinearModel
+from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model
-from agt.models.tube import TubeModel
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import schema
@@ -656,7 +654,7 @@ def members_of(model: Model) -> Sequence[Model]:
 
 def _other_code(run: Run, record: RunRecord) -> str:
     """Why training may give other numbers than the run's, rounding aside; empty: it may not."""
-    now, then = json.loads((record.folder / "env.json").read_bytes()), run.environment
+    now, then = Run.at(record.folder).environment, run.environment
     other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
     return f"the run was made by another agt ({'; '.join(other)})" if other else ""
 

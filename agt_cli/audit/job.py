@@ -129,15 +129,12 @@ class AuditKind(Protocol):
     @property
     def name(self) -> str:
         """The kind's, as in conf/audit."""
-        ...
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what can be refused before any data is read (ConfigError)."""
-        ...
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Audit. Draws figures into the record; everything else is written by the command."""
-        ...
 
 
 def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:

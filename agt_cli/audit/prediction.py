@@ -298,14 +298,14 @@ class Counters:
         ) as ledger:
             first = self.stage.ask(side, self.mechanism, calls, ledger)
             debited = _different(
-                ledger.spent != one,
+                ledger.book.spent != one,
                 first.labels[: TEST_ANSWERS // 2] != first.labels[TEST_ANSWERS:],
                 str(guarantee) not in first.claim,
             )
             again = self.stage.ask(side, self.mechanism, calls, ledger)
-            repeated = _different(ledger.spent != one, again.labels != first.labels)
+            repeated = _different(ledger.book.spent != one, again.labels != first.labels)
             self.stage.ask(side, other, once, ledger)
-            added = _different(ledger.spent != one.plus(two))
+            added = _different(ledger.book.spent != one.plus(two))
             ledger.verify()
         return debited, repeated, added
 
@@ -325,7 +325,7 @@ class Counters:
             with self.stage.ledger(side, allowance) as ledger:
                 first = self.stage.ask(side, self.mechanism, wanted, ledger)
                 then = self.stage.ask(side, self.mechanism, wanted[held:], ledger)
-                seen.append((first.labels == UNANSWERED, then.labels == UNANSWERED, ledger.spent))
+                seen.append((first.labels == UNANSWERED, then.labels == UNANSWERED, ledger.book.spent))
         due = np.arange(len(wanted)) >= held
         wrong = [_different(first != due, ~then, spent != Lot(guarantee, held).cost) for first, then, spent in seen]
         return self._finding(

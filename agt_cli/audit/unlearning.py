@@ -28,8 +28,8 @@ from agt.audit.unlearning import (
 from agt.data.dataset import Records
 from agt.data.erasure import IsErased, families
 from agt.errors import ConfigError
+from agt.models.linear import RemovalModel
 from agt.models.model import Model, fit, load
-from agt.models.removal import RemovalModel
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.unlearning.account import METHODS, MethodName, Promise

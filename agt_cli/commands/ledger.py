@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -183,7 +183,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
     """Say what it declares and where it ends; returns the command's object."""
-    words, head = ledger.words(), str(ledger.last.head)
+    words, head = ledger.words(), str(ledger.book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)
     return {"ledger": str(ledger.path), "head": head, "words": words}
@@ -209,7 +209,7 @@ def _balance(ledger: Ledger) -> dict[str, Any]:
     last = next(reversed(book.debits.values()), None)
     return {
         "ledger": str(ledger.path),
-        "population": ledger.population.as_json(),
+        "population": asdict(ledger.population),
         "entries": book.last.number,
         "head": str(book.last.head),
         "second_head": ledger.head and str(ledger.head),

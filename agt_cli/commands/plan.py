@@ -19,7 +19,7 @@ from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.figures import Curves, curves
-from agt_cli.report.markdown import markdown_table, plain
+from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import conditions_section, figures_section, setting_section
@@ -261,9 +261,9 @@ def plan_report(
         captions: figure name -> what it shows.
     """
     tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
-    parts = [
+    return document(
         f"# What private answers would cost: {plain(dataset)}",
-        *([f"**{plain(quality.verdict)}**"] if quality.verdict else []),
+        quality.verdict and f"**{plain(quality.verdict)}**",
         recommendation,
         f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
         f"be public{_FIRST_ORDER if tilted else ''}. Nothing was released and nothing was drawn. The plan itself looks at "
@@ -276,5 +276,4 @@ def plan_report(
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )

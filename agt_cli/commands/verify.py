@@ -12,7 +12,7 @@ from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.unlearning.account import read_public
 from agt_cli.report.console import Console, TreeBranch
-from agt_cli.report.markdown import CheckState, Markdown, markdown_table, plain, report_page, visible
+from agt_cli.report.markdown import CheckState, Markdown, document, markdown_table, plain, report_page, visible
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
 from agt_cli.verify.folders import VerifiedItem
@@ -180,7 +180,7 @@ def markdown(subject: VerifiedItem) -> str:
     conditions = [
         (c.letter, visible(c.name), Markdown(f"**{c.standing}**"), visible(c.why, 1000)) for c in subject.conditions
     ]
-    parts = [
+    return document(
         f"# {plain(headline(subject))}",
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
         "## What rests on what",
@@ -189,9 +189,8 @@ def markdown(subject: VerifiedItem) -> str:
         markdown_table(CHECK_COLUMNS, [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)]),
         *(["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)] if conditions else []),
         "## What this does not show",
-        "\n".join(f"- {plain(line)}" for line in limits(subject)),
-    ]
-    return "\n\n".join(parts) + "\n"
+        limits(subject),
+    )
 
 
 def _bullets(branch: TreeBranch, depth: int = 0) -> Iterator[str]:

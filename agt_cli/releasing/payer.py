@@ -9,7 +9,6 @@ Formal guarantees
     What is said depends on public settings and on what happened to the machine, never on labels or distances.
 """
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Cost, Guarantee, Lot
 from agt.numeric import bisect, whole_midpoint
-from agt.store import MANIFEST_FILE, Broken, Manifest, seal_manifest, unseal_manifest
+from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
 from agt_cli.report.finished import Run
@@ -169,7 +168,7 @@ class LedgerPayer:
         Args:
             most: they were so many some time ago: found faster from near there, as there are never more.
         """
-        allowance, spent = self.ledger.population.allowance, self.ledger.spent
+        allowance, spent = self.ledger.population.allowance, self.ledger.book.spent
 
         def fits(size: int) -> bool:
             return size == 0 or allowance.admits(spent, Lot(guarantee, size))
@@ -181,7 +180,7 @@ class LedgerPayer:
 
     def position(self, debit: Debit | None = None) -> Account | None:
         """Where the ledger stands with a debit, for claims; None: with its newest entry."""
-        entry, population = debit.entry if debit else self.ledger.last, self.ledger.population
+        entry, population = debit.entry if debit else self.ledger.book.last, self.ledger.population
         spent = Cost.of(entry.body["spent"])
         return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
 
@@ -193,7 +192,7 @@ class LedgerPayer:
             debit: that the ledger stands at; None: its newest entry.
         """
         population, allowance = self.ledger.population, self.ledger.population.allowance
-        spent = Cost.of((debit.entry if debit else self.ledger.last).body["spent"])
+        spent = Cost.of((debit.entry if debit else self.ledger.book.last).body["spent"])
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
             f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
@@ -258,10 +257,10 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
 
 def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
     """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
-    tables = ledger.tables()
+    tables = ledger.book.tables
     known = next((data for data in table.before if data in tables), None)
     if known is not None and table.data not in tables:
-        ledger.admit(replace(table, name=tables[known]), ledger.population.unit)
+        ledger.admit(replace(table, name=tables[known].name), ledger.population.unit)
 
 
 def _ledgers_of(people: ProtectedPeople) -> list[str]:
@@ -355,8 +354,8 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
 def spent_before(record: RunRecord) -> dict[str, Any]:
     """What spent.json of this run says already: where it goes on, it draws what it would have drawn; empty: nothing yet."""
     try:
-        return unseal_manifest((record.folder / SPENT_FILE).read_bytes(), SPENT_FILE)
-    except (OSError, Broken):
+        return unseal_manifest(read_file(record.folder / SPENT_FILE), SPENT_FILE)
+    except Broken:
         return {}
 
 
@@ -383,16 +382,14 @@ def unfinished(record: RunRecord, subject: Mapping[str, str], before: Iterable[o
 
 def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str | None:
     """What is said of another run's spent.json; None: nothing."""
-    state = _state(path.parent)
+    state = str(Run.at(path.parent).status.get("state", "state unknown"))
     try:
-        if not path.is_file():
-            raise Broken(f"{SPENT_FILE} is no file")
-        content = path.read_bytes()
+        content = read_file(path)
         if state == "done" and _is_done(path.parent, content):
             return None
         value = unseal_manifest(content, SPENT_FILE)
         totals, about = "; ".join(value["totals"]), f"{value['what']} by {value['mechanism']}"
-    except (OSError, Broken, KeyError, TypeError) as error:
+    except (Broken, KeyError, TypeError) as error:
         return (
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
@@ -409,17 +406,9 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
 def _is_done(folder: Path, spent: bytes) -> bool:
     """Whether the run's manifest says so too: a status alone is a word in a file."""
     try:
-        manifest = Manifest.read((folder / MANIFEST_FILE).read_bytes())
+        manifest = Manifest.open(folder)
         manifest.check(SPENT_FILE, spent)
         manifest.load(folder, "status.json")
-    except (OSError, Broken):
+    except Broken:
         return False
     return True
-
-
-def _state(folder: Path) -> str:
-    status = folder / "status.json"
-    try:
-        return str(json.loads(status.read_bytes())["state"]) if status.is_file() else "state unknown"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "state unknown"

@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from json import JSONDecodeError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,6 +26,7 @@ from agt.ledger.ledger import UNANSWERED, Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import Randomness
+from agt.store import Broken, parse_object
 from agt_cli.process import muted, put
 from agt_cli.releasing.release import LabelRelease, ReleaseRequest
 
@@ -236,15 +236,9 @@ def question_of(line: bytes | None, array: str) -> Question:
     if line is None:
         raise BadLine(f"a line of more than {MAX_LINE_BYTES} bytes: ask in smaller batches")
     try:
-        node = json.loads(line.decode(), parse_constant=_refused, object_pairs_hook=_without_repeats)
-    except UnicodeDecodeError as error:
-        raise BadLine(f"not UTF-8: byte {error.start + 1}") from None
-    except JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"cannot be read: {error}") from None
-    if not isinstance(node, dict):
-        raise BadLine('expected an object, such as {"id": 1, "record": {"age": 37}}')
+        node = parse_object(line, "a line")
+    except Broken as error:
+        raise BadLine(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
     id = node.get("id")
     if not isinstance(id, str | int | float | None):
         raise BadLine("id: expected text, a number or null")
@@ -263,14 +257,3 @@ def question_of(line: bytes | None, array: str) -> Question:
 def put_line(value: Mapping[str, Any]) -> None:
     """Write one answer, at once."""
     put(json.dumps(value), "stdout")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    node = dict(pairs)
-    if len(node) < len(pairs):
-        raise ValueError(f"an object has '{next(key for key in node if [k for k, _ in pairs].count(key) > 1)}' twice")
-    return node
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")

@@ -11,6 +11,7 @@ Each curve has its own dash and marker beside its colour, so that grey print kee
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,8 +151,13 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         data = data.rename(columns={"right": "queries"}).drop(columns="wrong")
     with drawing(record, "stable_distances", data, (WIDTH, 1.6 + 0.22 * len(edges))) as figure:
         axes = figure.subplots()
-        _bars(axes, counts, labels is not None)
-        axes.set_yticks(np.arange(len(edges)), _names(edges))
+        place = np.arange(len(edges))
+        bars = axes.barh(place, counts[0], 0.8, color="#2c7fb8", label=None if labels is None else "right prediction")
+        if counts[1].any():  # an empty bar chart would still enter the legend, in a colour of its own
+            style: dict[str, Any] = {"color": "white", "edgecolor": "black", "hatch": "/////", "label": "wrong prediction"}
+            bars = axes.barh(place, counts[1], 0.8, left=counts[0], **style)
+        axes.bar_label(bars, [f"{number:,}" for number in counts[0] + counts[1]], padding=3, fontsize=8)
+        axes.set_yticks(place, _names(edges))
         axes.set(ylabel="stable distance, in k", xlabel=f"{subject.queries}; k counts {subject.ball}")
         ends([axes], "x")
         if labels is not None:
@@ -159,18 +165,6 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
         headline(figure, f"Half of the predictions stay the same up to k = {middle:,} or further", subject.about)
     return {"stable_distances": "How many queries have which stable distance."}
-
-
-def _bars(axes: Axes, counts: list[np.ndarray], labelled: bool) -> None:
-    """A bar for each interval, lying, so that no two names meet; its number of queries at its end."""
-    place, total = np.arange(len(counts[0])), counts[0] + counts[1]
-    axes.barh(place, counts[0], 0.8, color="#2c7fb8", label="right prediction" if labelled else None)
-    some = counts[1] > 0
-    if some.any():  # an empty bar chart would still enter the legend, in a colour of its own
-        style: dict[str, Any] = {"color": "white", "edgecolor": "black", "hatch": "/////", "label": "wrong prediction"}
-        axes.barh(place[some], counts[1][some], 0.8, left=counts[0][some], **style)
-    for at, number in zip(place, total, strict=True):
-        axes.annotate(f"{number:,}", (number, at), (3, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def plane_map(
@@ -288,24 +282,22 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
         drawn: axes that share their scales, with their ticks set.
     """
     for name in which:
-        spans = np.array([axes.dataLim.intervalx if name == "x" else axes.dataLim.intervaly for axes in drawn])
+        spans = np.array([getattr(axes.dataLim, f"interval{name}") for axes in drawn])
         low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
-        if not np.isfinite(spans).all():
-            continue
         if low == high:
-            (drawn[0].set_xticks if name == "x" else drawn[0].set_yticks)([low])
+            drawn[0].set(**{f"{name}ticks": [low]})
+        if low == high or not np.isfinite(spans).all():
             continue
         for axes in drawn:
-            axis, spine = (axes.xaxis, axes.spines["bottom"]) if name == "x" else (axes.yaxis, axes.spines["left"])
+            axis, spine = getattr(axes, f"{name}axis"), axes.spines["bottom" if name == "x" else "left"]
             linear = axis.get_scale() == "linear"
             room = 0.02 * (high - low) if linear else (high / low) ** 0.02
-            limits = (low - room, high + room) if linear else (low / room, high * room)
-            (axes.set_xlim if name == "x" else axes.set_ylim)(*limits)
+            axes.set(**{f"{name}lim": (low - room, high + room) if linear else (low / room, high * room)})
             spine.set_bounds(low, high)
             slack = 1e-9 * (high - low if linear else low)
             for minor in (False, True):
-                ticks = [tick for tick in axis.get_ticklocs(minor=minor) if low - slack <= tick <= high + slack]
-                axis.set_ticks(ticks, minor=minor)
+                ticks = axis.get_ticklocs(minor=minor)
+                axis.set_ticks(ticks[(ticks >= low - slack) & (ticks <= high + slack)], minor=minor)
 
 
 @contextmanager
@@ -430,48 +422,39 @@ def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
     """Few and round, with numbers as people write them; whole ones where the data is whole."""
     for axis, column, log in ((axes.xaxis, chart.x, chart.log), (axes.yaxis, chart.y, chart.ylog)):
         if log:
-            axis.set_major_locator(LogLocator(subs=(1,) if _decades(data[column]) > 2 else (1, 2, 5)))
+            decades = np.log10(data[column].max() / data[column].min())
+            axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
             axis.set_minor_formatter(NullFormatter())
         elif is_numeric_dtype(data[column]):
             axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=is_integer_dtype(data[column])))
 
 
-def _decades(values: pd.Series) -> float:
-    return float(np.log10(values.max() / values.min()))
-
-
 def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
     """A style for each series: its mechanism's, where the name begins with one; a second series of one in other dashes."""
     styles: dict[str, dict[str, Any]] = {}
-    used: dict[str, int] = {}
+    used: Counter[str] = Counter()
     for index, name in enumerate(names):
-        known = next((mechanism for mechanism in STYLES if name.startswith(mechanism)), None)
-        if known is None:
-            styles[name] = LINES[index % len(LINES)]
-            continue
-        turn = used.setdefault(known, 0)
-        used[known] += 1
-        base = STYLES[known]
+        known = next((mechanism for mechanism in STYLES if name.startswith(mechanism)), "")
+        base = STYLES.get(known) or LINES[index % len(LINES)]
         dashes = [base["linestyle"], *(dash for dash in DASHES if dash != base["linestyle"])]
-        face = {} if turn == 0 else {"markerfacecolor": "white"}
-        styles[name] = {**base, "linestyle": dashes[turn % len(dashes)], **face}
+        again = {"linestyle": dashes[used[known] % len(dashes)], "markerfacecolor": "white"}
+        styles[name] = base | (again if known and used[known] else {})
+        used[known] += 1
     return styles
 
 
 def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
-    for name, rows in part.groupby("series", sort=False):
-        rows = rows.sort_values(chart.x)
+    for name, rows in part.sort_values(chart.x).groupby("series", sort=False):
         marks: dict[str, Any] = {"markersize": 3.5, "markevery": max(1, len(rows) // 10), "linewidth": 1.4}
         axes.plot(rows[chart.x], rows[chart.y], label=str(name), **style[str(name)], **marks)
         if "low" in rows and rows["low"].notna().any():
-            axes.fill_between(
-                rows[chart.x], rows["low"], rows["high"], color=style[str(name)]["color"], alpha=0.15, linewidth=0
-            )
-    if chart.level is not None:
-        axes.axhline(chart.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=chart.level_name)
-    if chart.floor is not None:
-        axes.axhline(chart.floor, color="0.5", linewidth=0.8, linestyle=(0, (6, 2)), label=chart.floor_name)
+            colour = style[str(name)]["color"]
+            axes.fill_between(rows[chart.x], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
+    levels = ((chart.level, chart.level_name, "black", (1, 2)), (chart.floor, chart.floor_name, "0.5", (6, 2)))
+    for level, words, colour, dashes in levels:
+        if level is not None:
+            axes.axhline(level, color=colour, linewidth=0.8, linestyle=(0, dashes), label=words)
     for place, name in enumerate(chart.upright):
         axes.axvline(part[name].iloc[0], color="0.5", linewidth=0.8, linestyle=DASHES[1 + place % 3], label=name)
     if chart.log:

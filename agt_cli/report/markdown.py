@@ -64,6 +64,16 @@ def plain(text: str) -> str:
     return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
 
 
+def bullets(lines: Sequence[str]) -> str:
+    """A list of lines."""
+    return "\n".join(f"- {plain(line)}" for line in lines)
+
+
+def document(*blocks: str | Sequence[str]) -> str:
+    """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a list; none that is empty."""
+    return "\n\n".join(block if isinstance(block, str) else bullets(block) for block in blocks if block) + "\n"
+
+
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table, numbers right-aligned; what every row, or more than one, would say in the same sentence is said below it."""
     columns, rows, notes = told_once(columns, rows)

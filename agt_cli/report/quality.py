@@ -11,7 +11,7 @@ from agt.problem import Settings
 from agt.quality import LEAST, Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import Markdown, markdown_table, plain
+from agt_cli.report.report_md import Markdown, bullets, markdown_table, plain
 
 KS = (1, 5, 20, 100)  # certified shares are told at these
 SHOWN = 20  # rows on the console
@@ -146,31 +146,20 @@ def _cells(
 
 
 def outside_lines(outside: Sequence[Outside]) -> list[str]:
-    """A table as text, and a line where queries seem to be of another population; empty if every value fits."""
-    if not outside:
-        return []
-    columns, rows = _outside_cells(outside)
-    widths = [max(len(row[at]) for row in (columns, *rows)) for at in range(len(columns))]
-    lines = ["queries outside the public ranges (clipped to them) and lists (counted as other):"]
-    lines += [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (columns, *rows)
+    """A line for each column with values that were not declared, the worst first; empty if every value fits."""
+    worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
+    title = "queries outside the public ranges (clipped to them) and lists (counted as other):"
+    lines = [
+        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
+        for p in worst
     ]
-    return [*lines, *_rest(outside)]
+    return [title, *lines, *_rest(outside)] if outside else []
 
 
 def outside_section(outside: Sequence[Outside]) -> list[str]:
     """The part of report.md; empty if every value fits."""
-    if not outside:
-        return []
-    text = "For the data owner only. Numbers are clipped to their range, and words that are not listed count as other."
-    return ["## Queries outside the public ranges", text, markdown_table(*_outside_cells(outside)), *_rest(outside)]
-
-
-def _outside_cells(outside: Sequence[Outside]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
-    rows = [[p.column, f"{p.count:,} of {p.total:,}", rate_words(p.rate), p.declared, p.seen] for p in worst]
-    return ["column", "values", "rate", "outside", "seen"], [*rows]
+    title, *lines = outside_lines(outside) or [""]
+    return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
 
 
 def _rest(outside: Sequence[Outside]) -> list[str]:

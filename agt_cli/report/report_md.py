@@ -25,7 +25,7 @@ from agt.relations import RELATIONS
 from agt.settings import CertificateConfig, RelationConfig
 from agt_cli.report.console import show
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report.markdown import Markdown, bullets, document, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
 
@@ -39,9 +39,7 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     failed = [condition.letter for condition in conditions if not condition.held]
     if not failed:
         return f"{_standing(conditions)} through a release mechanism calibrated to the stable distance."
-    verb = "does" if len(failed) == 1 else "do"
-    which = f"condition{'' if len(failed) == 1 else 's'} {', '.join(failed)}"
-    return f"These certificates cannot carry a privacy guarantee: {which} {verb} not hold."
+    return f"These certificates cannot carry a privacy guarantee: not held: condition {', '.join(failed)}."
 
 
 def unmet(conditions: Sequence[Condition]) -> list[str]:
@@ -60,10 +58,9 @@ def _standing(conditions: Sequence[Condition]) -> str:
     declared = [c.letter for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
         return "All conditions are proved here: these certificates can carry a privacy guarantee,"
-    some = f"condition {declared[0]} rests" if len(declared) == 1 else f"conditions {', '.join(declared)} rest"
     return (
-        f"No condition fails, and {some} on what was declared, which nothing here can check: as far as that is true, these "
-        "certificates can carry a privacy guarantee,"
+        f"No condition fails; on what was declared, which nothing here can check, rests condition {', '.join(declared)}: "
+        "as far as that is true, these certificates can carry a privacy guarantee,"
     )
 
 
@@ -87,21 +84,20 @@ def train_report(
     metrics = [
         (name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in record.metrics.items()
     ]
-    parts = [
+    return document(
         *_trained(record, dataset, certificate, verdict),
         *counts_section(relation),
         *quality,
         "## Results",
         markdown_table(("metric", "value"), metrics),
         *_for_the_owner(dataset),
-        *((_noise_title(certificate), "\n".join(f"- {line}" for line in noise)) if noise else ()),
+        *((_noise_title(certificate), noise) if noise else ()),
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),
         "## Next",
         f"    agt certify run={record.folder}",
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def _noise_title(certificate: CertificateConfig) -> str:
@@ -112,7 +108,7 @@ def _for_the_owner(dataset: Dataset) -> list[str]:
     if not dataset.notes:
         return []
     warning = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
-    return ["## For the data owner", warning, "\n".join(f"- {plain(note)}" for note in dataset.notes)]
+    return ["## For the data owner", warning, bullets(dataset.notes)]
 
 
 def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
@@ -308,9 +304,9 @@ def certify_report(
     """
     rows = [(str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
     few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
-    parts = [
+    return document(
         f"# Certified predictions: {plain(subject.dataset)}",
-        *([f"**{plain(verdict)}**"] if verdict else []),
+        verdict and f"**{plain(verdict)}**",
         f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
         OWNER_ONLY,
         *counts_section(subject.relation),
@@ -319,7 +315,7 @@ def certify_report(
         "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
         "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
         "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
-        *([f"**With noise in training, {subject.caveat}.**"] if subject.caveat else []),
+        subject.caveat and f"**With noise in training, {subject.caveat}.**",
         *sections,
         "## Figures",
         *figures_section(subject.dataset, captions),
@@ -329,8 +325,7 @@ def certify_report(
         markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
         "## Setting of the training run",
         setting_section(trained.config),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def _round_ks(table: pd.DataFrame) -> set[int]:
@@ -352,17 +347,16 @@ def predict_report(
     publish = (
         f"{publishable}, once. {rest}" if publishable else "Nothing: no guarantee holds. All of it is for the data owner."
     )
-    parts = [
+    return document(
         f"# Private labels: {plain(dataset)}",
         f"{plain(queries)}, answered by `{mechanism}`.",
         "## What is guaranteed",
-        "\n".join(f"- {plain(line)}" for line in words),
+        words,
         "## What may be published",
         publish,
         "## Setting",
         setting_section(record.config),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord) -> str:
@@ -378,7 +372,7 @@ def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, 
     names = [name for name in table.columns if f"{name}_se" in table.columns]
     cells = [table["settings"], *(table[name].map(show) + " ± " + table[f"{name}_se"].map(show) for name in names)]
     lines = [[f"**{text}**" if i == at else text for text in row] for i, row in enumerate(zip(*cells, strict=True))]
-    parts = [
+    return document(
         f"# Settings chosen on {rows}",
         f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. No private record took part: what is below "
         "depends on rows declared public, and on constants. Whoever trains with that file declares the same.",
@@ -386,5 +380,4 @@ def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, 
         "Means over the folds ± standard errors. The chosen row is a little flattered: it is the best of several.",
         "## Setting",
         setting_section(record.config),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )

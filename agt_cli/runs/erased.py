@@ -34,7 +34,7 @@ from agt.data.dataset import Records
 from agt.data.erasure import IsErased, never
 from agt.errors import ConfigError
 from agt.ledger.chain import take_lock
-from agt.models.ensemble import VoteCertificates
+from agt.models.model import VoteCertificates
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Broken, Manifest, parse_object, read_file, refusing, sync_folder
 from agt.unlearning.log import SIZE, HashKey, Log, places

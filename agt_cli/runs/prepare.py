@@ -28,9 +28,8 @@ from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.box import starts_elsewhere
-from agt.models.ensemble import EnsembleModel
-from agt.models.heads import Head, OwnNetwork, from_layers, head_of
-from agt.models.model import FORMAT, Model, accuracy, dataset_of, describe_dataset
+from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
+from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset
 from agt.models.model import fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
@@ -51,12 +50,12 @@ from agt.training.loop import OnProgress, noise_config
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
+from agt_cli.process import current_team
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.quality import judge, quality_section, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
-from agt_cli.team import SPLITS, share_answers, team
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -74,19 +73,15 @@ class Encoder(Protocol):
 
     def apply(self, features: np.ndarray) -> np.ndarray:
         """[n, d] what the head sees of records [n, ...]."""
-        ...
 
     def encode(self, dataset: Dataset) -> Dataset:
         """The data set as the encoder sees it."""
-        ...
 
     def head(self) -> dict[str, Tensor] | None:
         """The parameters that training starts from; None: at random."""
-        ...
 
     def save(self, store: FileWriter) -> None:
         """Write what queries need."""
-        ...
 
 
 @runtime_checkable
@@ -95,11 +90,9 @@ class EncoderSettings(Protocol):
 
     def load(self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Encoder:
         """The encoder, loaded or trained on the data set's public records."""
-        ...
 
     def read(self, shelf: FileReader) -> Encoder:
         """The encoder that a run saved."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +102,7 @@ class RunSettings(Settings):
     source: DataSource
 
 
-def settings_of(config: Mapping[str, Any], head: Head | None = None) -> RunSettings:
+def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> RunSettings:
     """Validate a training configuration, before any data is read.
 
     Args:
@@ -243,7 +236,7 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
     Raises:
         AgtError: as ``Team.made``.
     """
-    shared = team()
+    shared = current_team.get()
     if shared is None:
         return prepare(settings, console)
     with shared.at("prepare", config):
@@ -255,11 +248,13 @@ def fit(prepared: Prepared, settings: Settings, console: Console, checkpoints: C
     problem = prepared.problem(settings)
     if settings.certificate.boxes and starts_elsewhere(problem):
         console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
-    shared = team()
+    shared = current_team.get()
     with console.progress(*_doing(settings)) as report, shared.at("fit") if shared else nullcontext():
         model = fit_model(problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints)
     if shared is None:
         return model
+    from agt_cli.team import SPLITS, share_answers
+
     known = {split: getattr(problem.dataset, split).features for split in SPLITS}
     return share_answers(model, shared, known)
 
@@ -347,7 +342,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
     return run if config is None else replace(run, encoder=config.read(finished))
 
 
-def kept_head(finished: Run) -> Head | None:
+def kept_head(finished: Run) -> HeadBuilder | None:
     """A network of the user's own, as it was trained; None: the head was described in words, which make it again."""
     name = next((name for name in (NETWORK, f"members/000/{NETWORK}") if finished.holds(name)), None)
     if name is None:

@@ -20,6 +20,7 @@ from agt.provenance import surroundings
 from agt.store import file_sha256, read_digest
 from agt.unlearning.log import HashKey, Index, Log, check_asked, check_same
 from agt_cli.choices import naming
+from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
@@ -38,7 +39,6 @@ from agt_cli.runs.prepare import (
     settings_of,
     use_threads,
 )
-from agt_cli.team import QUERIES, share_answers, team
 
 LINES = Path("-")
 """What ``inputs`` calls JSON lines on standard input."""
@@ -147,9 +147,11 @@ class TrainedRun:
 
     def _shared(self, model: Model, queries: Records) -> Model:
         """The same for the team, if there is one: its others read the same run, and queries too many to be sent."""
-        shared, given = team(), {"run": str(self.finished.folder), "digest": self.finished.digest}
+        shared, given = current_team.get(), {"run": str(self.finished.folder), "digest": self.finished.digest}
         if shared is None:
             return model
+        from agt_cli.team import QUERIES, share_answers
+
         read = None if isinstance(queries.features, np.ndarray) else self.inputs
         with shared.at("open", {**given, "inputs": read, "compute": asdict(self.settings.compute)}):
             shared.made(lambda: model)

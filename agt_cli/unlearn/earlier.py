@@ -18,7 +18,6 @@ Formal guarantees
 """
 
 import io
-import json
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -153,10 +152,7 @@ def _total(eps: float, delta: float, units: int) -> str:
 
 def _state(folder: Path) -> str:
     """The digest of the run that a record was made from, as its env.json says before anything is verified; empty: none."""
-    try:
-        return str(json.loads((folder / "env.json").read_bytes()).get("trained_digest", ""))
-    except (OSError, ValueError, AttributeError):
-        return ""
+    return str(Run.at(folder).environment.get("trained_digest", ""))
 
 
 def _rows(record: Run) -> Iterator[tuple[np.ndarray, np.ndarray]]:

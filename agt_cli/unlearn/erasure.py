@@ -37,7 +37,7 @@ from agt.unlearning.log import REQUEST_LOG_FILE as LOG
 from agt.unlearning.log import By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
 from agt_cli.report.finished import STATE_LOCK, Run, commit, has_pending_commit, manifest_digest, open_run, run_lock
-from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.runs.erased import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
@@ -295,13 +295,12 @@ def copied(run: Run, place: Path) -> Path:
 
 def _page(run: Run, entry: RequestEntry, metrics: Mapping[str, Any]) -> str:
     rows = [(plain(name), str(value)) for name, value in metrics.items()]
-    parts = [
+    return document(
         f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run {plain(run.folder.name)}",
         f"**{WORDS}.** For the data owner: accuracies depend on the private data.",
-        "\n".join(f"- {plain(line)}" for line in (*entry.removal.words, *entry.removal.promise.words)),
+        (*entry.removal.words, *entry.removal.promise.words),
         markdown_table(("number", "value"), rows),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 SHOWN = 8  # earlier answers that are named one by one; the void ones first
@@ -380,14 +379,14 @@ def account_markdown(account: Account) -> str:
     facts = [(fact.words, _strong(fact.standing)) for fact in account.guaranteed.assumptions]
     answers = [(each.name, _strong("stands" if each.stands else "void"), each.why) for each in _named(account)]
     places = [(each.place, str(each.files), _strong(each.found), each.words) for each in (sweep.places if sweep else ())]
-    parts = [
+    return document(
         f"# Erasure: {plain(state.run)}",
         f"{plain(headline(account))}.",
         markdown_table(("", ""), list(summary(account).items())),
         "## What was done",
-        _bullets(account.done.words),
+        account.done.words,
         "## What holds",
-        _bullets(account.guaranteed.words),
+        account.guaranteed.words,
         markdown_table(("it rests on", "which is"), facts) if facts else "",
         "## What was answered before",
         markdown_table(("made before", "now", "why"), answers) if answers else "Nothing was found beside the run.",
@@ -395,15 +394,14 @@ def account_markdown(account: Account) -> str:
         "## What is left of them",
         markdown_table(("where", "files", "found", "what was seen"), places) if places else "Nobody looked for traces.",
         "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:" if sweep else "",
-        _bullets(sweep.unlooked) if sweep else "",
+        sweep.unlooked if sweep else "",
         "## What this account does not show",
-        _bullets(account.outside),
+        account.outside,
         "## To check it",
         "`agt verify` of this folder compares it with the run and its request log, and with `public=OWNER.pub` checks the "
         "signature. `sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
-        _bullets((f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}")),
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+        (f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}"),
+    )
 
 
 def _strong(value: object) -> Markdown:
@@ -413,10 +411,6 @@ def _strong(value: object) -> Markdown:
 def _named(account: Account) -> Sequence[Earlier]:
     """The void ones first."""
     return sorted(account.earlier, key=lambda earlier: earlier.stands)[:SHOWN]
-
-
-def _bullets(words: Sequence[str]) -> str:
-    return "\n".join(f"- {plain(line)}" for line in words)
 
 
 def _many(count: int, one: str, more: str) -> str:

@@ -54,8 +54,8 @@ from agt.data.dataset import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact, Standing, proved, void
 from agt.models.heads import head_of
+from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import load
-from agt.models.removal import RemovalModel, training_rows
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards

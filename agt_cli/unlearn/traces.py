@@ -30,7 +30,6 @@ from agt.audit.shadows import SHADOWS
 from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
 from agt.errors import AgtError
-from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Broken, Manifest, file_sha256
 from agt.unlearning.account import Place, TraceSearch
 from agt.unlearning.log import KEY_FILE as KEY
@@ -86,7 +85,7 @@ class TraceTargets:
         train, asked = known.data.train, known.log.waiting | set(request.records)
         gone = np.array([known.index.words[place] in asked for place in known.place.tolist()], dtype=bool)
         erased, left = train.take(gone), train.take(~gone)
-        after = Manifest.read((before.folder / MANIFEST).read_bytes())
+        after = Manifest.open(before.folder)
         state = {digest for name, digest in before.manifest.files.items() if of_state(name) and name not in _WORDS}
         files = frozenset(state) - frozenset(after.files.values())
         ids = _ids_of(erased, (left, known.data.test), request.names)

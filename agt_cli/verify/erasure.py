@@ -22,7 +22,7 @@ from typing import Any
 from agt import __version__
 from agt.errors import DataMissing
 from agt.facts import Standing
-from agt.models.removal import NUMBERS
+from agt.models.linear import NUMBERS
 from agt.settings import RemovalConfig, validate
 from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
@@ -58,7 +58,6 @@ def read_account_of(record: Record) -> Account | None:
         )
         return None
     with record.findings.looking(ACCOUNT_FILE):
-        record.bound.json(ACCOUNT_FILE)  # no key twice
         account = read_account(record.bound.read(ACCOUNT_FILE))
         record.findings.ok(ACCOUNT_FILE, f"{account.schema}: it does not contradict itself")
         return account

@@ -167,21 +167,12 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
     assert (dead.exists(), living.exists()) == (False, True)
 
 
-def test_one_audit_is_not_counted_twice(audited: Agt) -> None:
-    audited("audit", "toy", "run=latest")
-    (folder,) = audits()
-    said = audited("audit", "summary", "run=latest", f"audit.audits=[{folder},./{folder}]")
-    assert said.code == 2
-    assert "is named more than once" in said.err
-
-
 def test_what_is_violated_is_seen_to_be(audited: Agt) -> None:
     """Digits that tell a bound from the claim; and what to do, where only chance stands between them."""
     said = audited("audit", "toy", "run=latest", "audit.found=1.0002")
     page = (audits()[0] / "report.md").read_text()
     assert (said.code, AGAIN in said.out, AGAIN in page) == (3, True, True)
     assert "epsilon ≥ 1.0002 (95 %" in page
-    assert AGAIN not in audited("audit", "toy", "run=latest").out
     assert [number(value, beside=1.0) for value in (0.9999996, 1.0, 0.5)] == ["0.9999996", "1", "0.5"]
 
 

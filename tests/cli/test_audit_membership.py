@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 from agt.audit import shadows
-from agt.audit.findings import Finding, Outcome, Strength, counterexamples
+from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.membership import Roc
-from agt_cli.audit import membership
 from agt_cli.audit.membership import EXPOSED, area_of, draw_curves
 from agt_cli.report.record import RunRecord
 
@@ -45,23 +44,13 @@ def test_a_run_is_attacked(agt: Agt, trained: Path) -> None:
     assert said.json["metrics"]["shadows_reused"] == 0
 
 
-def test_too_few_shadow_models_are_said(agt: Agt, trained: Path) -> None:
-    said = agt(
-        "audit", "membership", f"run={trained}", "audit.shadows=4", "audit.workers=1", "audit.pairs=0", "--json", "-q"
-    )
-    assert outcomes(said.json)["membership by lira_online"] == "not tested"
-    meanings = [finding["meaning"] for finding in said.json["audit"]["findings"]]
-    assert any("there are 4: raise audit.shadows" in meaning for meaning in meanings)
-    none = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "audit.pairs=0", "--json", "-q")
-    found = outcomes(none.json)
-    assert (found["membership by loss"], found["membership by rmia"]) == ("reported", "not tested")
-
-
 def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
     given = ("mechanism=randomized_response", "mechanism.eps=1.0", "accounting=paper")
     said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "audit.pairs=0", *given, "--json", "-q")
     assert said.code == 0, said.err
     assert any("labels released by randomized_response" in note for note in said.json["audit"]["notes"])
+    found = outcomes(said.json)
+    assert (found["membership by loss"], found["membership by rmia"]) == ("reported", "not tested")
 
 
 def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
@@ -73,19 +62,7 @@ def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
     private = found["noise inside training"]
     assert (private["outcome"], private["claimed"], private["delta"]) == ("not contradicted", 1.0, 1e-5)
     assert private["found"] <= 1
-    sure = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.999999", "--json", "-q")
-    private = next(each for each in sure.json["audit"]["findings"] if each["subject"] == private["subject"])
-    assert private["outcome"] == "not tested"
-    assert "no number would do" in private["meaning"]
     assert "given the draw" in found["labels at certified queries"]["meaning"]
-
-
-def test_a_label_that_differs_is_a_violation(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    differ = counterexamples("labels", "the same", "asked", "2 pairs", "labels that differ", 1.0, "1 of 20 labels differed")
-    monkeypatch.setattr(membership, "compare_labels", lambda *about: differ)
-    said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "--json", "-q")
-    assert said.code == 3
-    assert "1 of 20 labels differed" in said.out + said.err
 
 
 def test_what_is_refused(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,25 +85,15 @@ def test_what_is_refused(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_shadow_models_are_trained_in_parts_by_a_sweep(agt: Agt, trained: Path) -> None:
-    line = (
-        "audit",
-        "shadows",
-        "-m",
-        f"run={trained}",
-        "audit.shadows=4",
-        "audit.part=0,1,2",
-        "audit.parts=3",
-        "sweep=parts",
-    )
+    parts = ("audit.shadows=4", "audit.part=0,1", "audit.parts=2", "sweep=parts")
+    line = ("audit", "shadows", "-m", f"run={trained}", *parts)
     said = agt(*line, "audit.workers=1", "--json", "-q")
     assert said.code == 0, said.err
-    assert [job["metrics"]["shadows"] for job in said.json["jobs"]] == [2, 1, 1]
+    assert [job["metrics"]["shadows"] for job in said.json["jobs"]] == [2, 2]
     found = agt("audit", "membership", f"run={trained}", *SMALL, "audit.shadows=4", "audit.pairs=0", "--json", "-q")
     assert found.json["metrics"]["shadows_reused"] == 4
-    summary = agt("audit", "summary", f"run={trained}", "--json", "-q").json["audit"]
-    assert [part["kind"] for part in summary["parts"]] == ["membership"]
-    refused = agt(*line[:2], f"run={trained}", "audit.parts=3", "audit.part=3")
-    assert (refused.code, "they are 0 to 2" in refused.err) == (2, True)
+    refused = agt(*line[:2], f"run={trained}", "audit.parts=2", "audit.part=2")
+    assert (refused.code, "they are 0 to 1" in refused.err) == (2, True)
 
 
 def test_upside_down_scores_are_no_attack() -> None:

@@ -288,7 +288,7 @@ def test_the_account_goes_on(agt: Agt, run: Path) -> None:
     assert [entry["size"] for entry in entries(path, "debit")] == [25, 25]
     assert [entry["table"] for entry in entries(path, "admit")] == ["table", "table"]
     with Ledger.open(path) as ledger:
-        assert float(ledger.spent.pure) == pytest.approx(5.0)
+        assert float(ledger.book.spent.pure) == pytest.approx(5.0)
     assert agt("verify", "ledgers/people.ledger", "-q").code == 0
     other = agt("ledger", "init", "twice", "run=run", "total.eps=1", "unit=one person")
     assert other.code == 2

@@ -76,13 +76,6 @@ def test_out_of_memory_names_the_settings(error: Exception) -> None:
     assert "compute.fragment" in str(known)
 
 
-def test_full_disk_names_the_file() -> None:
-    known = explain(OSError(28, "No space left on device", "outputs/train/x/model.safetensors"), "train", [])
-    assert known is not None
-    assert known.exit_code == 1
-    assert str(known).startswith("outputs/train/x/model.safetensors: No space left on device: make room")
-
-
 def test_an_ordinary_value_error_is_a_bug_and_not_the_users() -> None:
     with pytest.raises(ValueError, match="invalid literal") as caught:
         int("x")

@@ -103,13 +103,13 @@ def test_verified_by_an_auditor(agt: Agt, talk: Talk, home: Path) -> None:
 
 
 BAD: list[tuple[Any, str]] = [
-    (b"nonsense\n", "not JSON"),
-    (b"\xff\xfe{}\n", "not UTF-8"),
+    (b"nonsense\n", "as JSON"),
+    (b"\xff\xfe{}\n", "codec"),
     (b"[1, 2]\n", "expected an object"),
     (b'{"id": 7}\n', "one of record, records, features"),
     (b'{"id": 7, "record": {"x1": NaN, "x2": 1}}\n', "NaN is no number"),
-    (b'{"id": 7, "record": {"x1": 1e999, "x2": 1}}\n', "NaN or inf"),
-    (b'{"id": 7, "record": {"x1": 1, "x1": 2, "x2": 1}}\n', "'x1' twice"),
+    (b'{"id": 7, "record": {"x1": 1e999, "x2": 1}}\n', "beyond every float"),
+    (b'{"id": 7, "record": {"x1": 1, "x1": 2, "x2": 1}}\n', "a key stands in it twice"),
     (b'{"id": 7, "record": {"x1": 1}}\n', "1 features, the model was trained on 2"),
     (b'{"id": 7, "record": {"y": 1}}\n', "no column or key 'x'"),
     (b'{"id": 7, "record": {"x1": "red", "x2": 1}}\n', "expected a number"),
@@ -126,7 +126,7 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "features": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
     (b'{"id": 7, "features": [' + b"9" * 5000 + b", 1]}\n", ""),
     (b'{"id": 7, "records": [{"id": "k", "x1": 1, "x2": 1}, {"id": "k", "x1": 1, "x2": 2}]}\n', "'k' 2 times"),
-    (b'{"features": [1, 2', "not JSON"),
+    (b'{"features": [1, 2', "as JSON"),
 ]
 
 

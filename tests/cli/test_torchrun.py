@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -163,7 +164,7 @@ def test_a_hint_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.M
     assert agt("train", *TINY, PUBLIC, "hydra.run.dir=run", "-q").code == 0
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
-    monkeypatch.setattr("agt_cli.runs.queries.team", lambda: shared)
+    monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
     said = agt("predict", "run=run", "mechanism.eps=1")
     assert (said.code, "expected before the draw" in said.err) == (0, True), said.err
     assert Counting.tasks == ["open", "answer"], "one for the labels, none for the hint"
@@ -196,7 +197,7 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
     more = ("training.loss=binary_cross_entropy", "kgrid.max=3", "hydra.run.dir=run", "-q")
     assert agt("train", *settings, *more).code == 0
     shared = Team(Counting(), ("here",))
-    monkeypatch.setattr("agt_cli.runs.queries.team", lambda: shared)
+    monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
     monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
     for inputs in ("q.npz", "folder"):
         said = agt("predict", "run=run", f"inputs={inputs}", "mechanism.eps=1", "accounting=paper", "seed=0", "-q")

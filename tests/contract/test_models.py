@@ -194,7 +194,7 @@ def test_no_neighbour_turns_a_certified_label_and_distances_move_by_one(name: st
 
 
 def test_the_check_catches_a_model_that_certifies_too_much() -> None:
-    for name in TRAINED:
+    for name in ("stability", "box"):
         certificates = known(name)
         everything = Certificates(KS, certificates.relation, certificates.prediction, np.ones((len(KS), 40), dtype=bool))
         assert broken_promises(EXAMPLES[name], everything) > 0

@@ -41,14 +41,22 @@ OF_VECTORS = ("dataset=embeddings", "dataset.path=e.npz", "dataset.classes=[0, 1
 CENTER = ("+dataset.center=middle", "dataset.public_scaling=true", "dataset.unit_norm=true", "dataset.scale=3")
 RUNS: dict[str, tuple[str, ...]] = {
     "table": OF_TABLE,
-    "table of shorter vectors": (*OF_TABLE, "certificate.features.radius=4", "certificate.features.bias=0.5"),
-    "table by softmax": (*OF_TABLE, "training.loss=cross_entropy", "training.clip=1"),
+    "table of shorter vectors by softmax": (
+        *OF_TABLE,
+        "certificate.features.radius=4",
+        "certificate.features.bias=0.5",
+        "training.loss=cross_entropy",
+        "training.clip=1",
+    ),
     "table of the recipe": ("dataset=mine", "dataset.declared_size=90", "training.chosen_on=public", "compute.threads=1"),
     "table of bins": (*OF_TABLE, "dataset.bins=5", "dataset.numeric.age=[18,30,40.5,60,100]"),
-    "vectors": OF_VECTORS,
     "vectors with a center": (*OF_VECTORS, *CENTER),
-    "random features": (*OF_TABLE, "certificate.features.map=relu", "certificate.features.count=20"),
-    "crosses": (*OF_TABLE, "dataset.crosses=32"),
+    "random features of crosses": (
+        *OF_TABLE,
+        "dataset.crosses=32",
+        "certificate.features.map=relu",
+        "certificate.features.count=20",
+    ),
     "crosses of features": (*OF_TABLE, "certificate/features=crosses", "certificate.features.count=32"),
     "landmarks": (
         *OF_TABLE,
@@ -236,7 +244,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"words": ["\x1b[2Jproved"]}, "no terminal should be sent"),
         ({"classes": ["0", "1", "2"]}, "3 classes, and weights of 1"),
         ({"noise": {"proved": 1}}, "other numbers"),
-        ({"noise": {"mu": float("nan")}}, "other numbers"),
+        ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
         ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table', which is no part of agt"),
     ],

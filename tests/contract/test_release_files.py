@@ -47,43 +47,24 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_folder_holds_these_files_and_no_others(releases: dict[str, Path], name: str) -> None:
+def test_labels_their_guarantee_and_nothing_measured(releases: dict[str, Path], name: str) -> None:
     """No distances, votes, logits or certificates: they are not private."""
-    files = {str(path.relative_to(releases[name])) for path in releases[name].rglob("*") if path.is_file()}
-    assert {file for file in files if not file.startswith(".hydra")} == FILES | (
-        WEIGHT_FILES if name == "weights" else set()
-    )
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_labels_are_two_columns_in_the_order_of_the_file(releases: dict[str, Path], name: str) -> None:
-    labels = pd.read_csv(releases[name] / "labels.csv")
+    folder = releases[name]
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    files = {file for file in files if not file.startswith(".hydra")}
+    assert files == FILES | (WEIGHT_FILES if name == "weights" else set())
+    labels = pd.read_csv(folder / "labels.csv")
     assert list(labels.columns) == ["record_id", "label"]
     assert labels["record_id"].tolist() == [f"q{i}" for i in range(40)]
     assert set(labels["label"]) == {"left", "right"}
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_metrics_are_the_guarantee_and_nothing_measured(releases: dict[str, Path], name: str) -> None:
-    metrics = json.loads((releases[name] / "metrics.json").read_text())
+    metrics = json.loads((folder / "metrics.json").read_text())
     spent = "mu" if name == "weights" else "eps"
-    assert set(metrics) == {
-        "n_queries",
-        "proved",
-        "simulated",
-        spent,
-        "conditions",
-        "conditions_held",
-        "conditions_declared",
-    }
+    conditions = {"conditions", "conditions_held", "conditions_declared"}
+    assert set(metrics) == {"n_queries", "proved", "simulated", spent, *conditions}
     assert metrics["n_queries"] == 40
     assert (metrics["proved"], metrics["simulated"]) == ((0, 1) if name == "simulation" else (1, 0))
     assert metrics["conditions"] == metrics["conditions_held"] == 7
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_the_report_says_what_is_guaranteed_and_what_may_be_published(releases: dict[str, Path], name: str) -> None:
-    report = (releases[name] / "report.md").read_text()
+    report = (folder / "report.md").read_text()
     assert "(synthetic)" in report.splitlines()[0]
     assert "differentially private" in report
     assert "accuracy" not in report.lower()

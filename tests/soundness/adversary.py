@@ -32,7 +32,7 @@ from agt.bounds.network import Box
 from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError, UnboundedError
-from agt.models.ensemble import VoteCertificates
+from agt.models.model import VoteCertificates
 from agt.training.linear import LinearTrained
 
 CELLS = tuple(product(RELATIONS, KINDS))

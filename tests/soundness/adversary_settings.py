@@ -13,8 +13,8 @@ from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear, logits_of
 from agt.data.dataset import Dataset, Records
 from agt.facts import grounds, proved
-from agt.models.ensemble import vote
 from agt.models.features import FeatureMap
+from agt.models.model import vote
 from agt.numeric import signed_margins
 from agt.relations import rows_at_stake
 from agt.settings import (

@@ -23,7 +23,7 @@ from agt.bounds.network import Box
 from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, published_vote
 from agt.data.dataset import Records
-from agt.models import ensemble as ensemble_tasks
+from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
 from agt.training import linear

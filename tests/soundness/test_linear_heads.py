@@ -61,7 +61,7 @@ CASES = (
         "slices", slices=3, average=2, near=0.4, training={"batch": {"count": 2, "normalizer": 10.0, "n_max": 45}, "lr": 1}
     ),
     Case("softmax", classes=3, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
-    Case("two-class softmax", near=0.45, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
+    Case("two-class softmax", near=0.4, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
     Case("fourier", features=FeaturesConfig(map="fourier", count=8)),
     Case("landmarks", near=0.4, features=FeaturesConfig(map="landmarks", count=6, public="test", root=0.0, bandwidth=0.5)),
     Case("crosses", features=FeaturesConfig(map="crosses", count=8)),

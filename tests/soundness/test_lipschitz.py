@@ -19,9 +19,9 @@ from agt.certificates.stability import ClosedForm, certify_linear, envelope_line
 from agt.certificates.votes import Vote, certified_vote, margin_vote, published_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import ReferenceExtremes
-from agt.models import ensemble as ensemble_tasks
-from agt.models.ensemble import VoteCertificates, vote
+from agt.models import model as ensemble_tasks
 from agt.models.features import FeatureMap
+from agt.models.model import VoteCertificates, vote
 from agt.numeric import margins_of
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig
@@ -108,7 +108,7 @@ def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
 
 
 def ensemble(member: Setup, members: int, each: int = 12) -> Setup:
-    """``members`` of the same kind on hash shards of about ``each`` units; models/ensemble.py certifies their vote."""
+    """``members`` of the same kind on hash shards of about ``each`` units; models/model.py certifies their vote."""
 
     def fit(data: Records, rng: np.random.Generator) -> Model:
         parts = ensemble_training.parts(data, EnsembleConfig(members=members))
@@ -199,11 +199,11 @@ MANY = [
 ]
 
 
-def check_distances(setup: Setup, pairs: int) -> None:
-    seen = walk(setup, pairs)
+def check_distances(setup: Setup, pairs: int, lines: int) -> None:
+    seen = walk(setup, pairs, lines)
     assert seen.violations == 0, seen
-    assert seen.looked > 60 * pairs
-    assert seen.stepped > 4 * pairs, seen
+    assert seen.looked > 3 * lines * pairs
+    assert seen.stepped > 0, seen
     assert seen.turned > 0, seen
     assert seen.longest > 2, seen
 
@@ -211,13 +211,13 @@ def check_distances(setup: Setup, pairs: int) -> None:
 @pytest.mark.parametrize(("setup", "pairs"), SETUPS)
 def test_distances_are_1_lipschitz(setup: Setup, pairs: int) -> None:
     """Queries of neighbours, two thirds of them at thresholds."""
-    check_distances(setup, pairs)
+    check_distances(setup, pairs, lines=10)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("setup", "pairs"), MANY)
 def test_distances_are_1_lipschitz_in_longer_walks(setup: Setup, pairs: int) -> None:
-    check_distances(setup, pairs)
+    check_distances(setup, pairs, lines=16)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pytest
 import torch
 from scipy.special import ndtr, ndtri
 from synthetic import make_recipe, make_records, make_training
+from tubes import TubeCase
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
@@ -28,23 +29,25 @@ from agt.facts import grounds, proved, void
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
+from agt.mechanisms import tuning
 from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
 from agt.mechanisms.mechanism import N, rule_of
 from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.published import NoisyArgmax, two_sided_geometric
-from agt.mechanisms.tuning import Trials, TunedWeights
+from agt.mechanisms.tuning import ORDERS, Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RemovalConfig
 from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
 from agt.training.linear import LinearLoss, LinearSetting, LinearTrained, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.linear import proved as proved_eigenvalue
 from agt.training.removal import RemovalProblem, removal_budget
-from agt.tube.network import Curvature, EigenvalueBound, Public
+from agt.tube.network import Curvature, CurvaturePart, EigenvalueBound, Public
 from agt.tube.radius import Radii
-from agt.tube.training import Room
+from agt.tube.training import Room, _lengths
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.payer import Receipt
@@ -410,7 +413,7 @@ def test_no_debit_where_the_second_head_is_further(tmp_path: Path) -> None:
         move(Head(known.count + 1, "c" * 64))
     with pytest.raises(CheckError, match="older"):
         opened.debit(CHARGE, 1)
-    assert opened.spent == Cost()
+    assert opened.book.spent == Cost()
 
 
 def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) -> None:
@@ -420,7 +423,54 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     head.start(Head(known.count, "c" * 64))
     with pytest.raises(CheckError, match="not the one"):
         opened.debit(CHARGE, 1)
-    assert opened.spent == Cost()
+    assert opened.book.spent == Cost()
+
+
+def test_the_price_of_trials_is_no_less_between_two_points_of_its_grid() -> None:
+    """log W of the module's proof, looked at ten times as finely."""
+    trials, mu = Trials(mean=10.0, eta=1.0), 0.5
+    gamma, worst = trials.gamma, trials._worst(mu)
+    outside = np.expm1(np.linspace(0, -math.log(gamma), 10 * 2**13)) * gamma / (1 - gamma)
+    t, other = np.log(gamma + (1 - gamma) * outside), np.log(gamma + (1 - gamma) * ndtr(ndtri(np.minimum(outside, 1)) + mu))
+    for place in (10, 60, 119):
+        order = ORDERS[place]
+        most = math.log(trials._mean(gamma)) + 2 * (math.log(gamma) + float((-order * t + (order - 1) * other).max()))
+        assert worst[place] > most
+
+
+def test_a_finer_grid_makes_the_price_of_trials_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials, prices = Trials(mean=10.0, eta=0.4), []
+    for points in (2**8 + 1, 2**10 + 1):  # the points of one are among those of the other
+        monkeypatch.setattr(tuning, "_POINTS", points)
+        prices.append(trials._worst(0.5))
+    assert (prices[0] > prices[1])[40:].all()
+
+
+# -- eigenvalues -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [3, 40])
+def test_a_factorisation_proves_no_more_than_its_rounding_leaves(width: int) -> None:
+    assert proved_eigenvalue(np.zeros((width, width)), 1.0) >= 1.0 + 2 * width * width * UNIT  # type: ignore[operator]
+
+
+def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> None:
+    """Rump (2006): d + 1 roundings or more of each pivot, whose sum is the trace of what is factorised."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(9, 6))
+        matrix = rows.T @ rows
+        guess = 1.1 * float(np.linalg.eigvalsh(matrix)[-1])
+        assert proved_eigenvalue(matrix, guess) >= guess + 7 * UNIT * (6 * guess - np.trace(matrix))  # type: ignore[operator]
+
+
+def test_a_records_gradient_is_as_long_as_rounding_may_make_it() -> None:
+    case = TubeCase("tanh")
+    zeros = torch.zeros(2, case.setting.units, dtype=torch.float64)
+    part = CurvaturePart(torch.ones(2, case.setting.width, dtype=torch.float64), zeros, zeros, zeros)
+    charged = case.setting.rounding(3.0).gradient
+    assert charged > 0
+    assert (_lengths(case.setting, part, zeros, 3.0) >= charged).all()
 
 
 # -- matrices that are kept ------------------------------------------------------------------------------------------------

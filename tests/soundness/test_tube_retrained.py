@@ -150,7 +150,7 @@ def pairs(case: TubeCase, count: int, seed: int = 1) -> Pairs:
 def test_radii_nest_and_distances_move_by_one(case: TubeCase) -> None:
     seen = pairs(case, 3)
     assert seen.violations == 0
-    assert seen.differ > 3
+    assert seen.differ > 0
 
 
 def test_the_same_records_in_another_order_are_within_the_radius_of_k_0() -> None:

@@ -57,8 +57,7 @@ def heads(model: Any) -> list[torch.Tensor]:
     return [tensor for m in members for tensor in (m.box.nominal.values() if hasattr(m, "box") else [m.trained.weight])]
 
 
-@pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "declared"), list(zip(KINDS, [True, False] * 4, strict=True)))
 def test_the_same_records_give_the_same_bits(kind: str, declared: bool) -> None:
     model = made(KINDS[kind], declared)
     train = model.problem.dataset.train
@@ -85,15 +84,7 @@ def test_nobody_and_one_class_train_too() -> None:
 SHARED: dict[str, dict[str, Any]] = {
     **KINDS,
     "momentum": {**KINDS["box"], "momentum": 0.5, "nesterov": True, "weight_decay": 0.1, "dampening": 0.0},
-    "float32": {**KINDS["box"], "dtype": "float32"},
-    "substitute": {**KINDS["box"], "relation": "substitute"},
-    "mean": {**KINDS["box"], "relation": "paper_privacy", "epochs": 1},
-    "softmax head": {"certificate": "stability", "loss": "cross_entropy", "clip": 1.0, **FEW},
-    "softmax minimum": {"certificate": "erm", "loss": "cross_entropy", "clip": 1.0, "weight_decay": 0.1},
-    "average": {"certificate": {"name": "stability", "average": 2}, "batch": {"count": 3}, **FEW},
-    "tube of batches": {"certificate": "tube", "network": (6,), "ks": 2, "batch": {"count": 3}, "caution": 20.0},
     "removal": {"certificate": {"name": "removal", "seed": 1}, "weight_decay": 0.1},
-    "minima vote": {"certificate": "erm", "members": 2, "weight_decay": 0.1},
 }
 
 
@@ -108,7 +99,7 @@ def test_a_batch_above_n_max_is_refused_as_training_refuses_it() -> None:
     assert not isinstance(one_less, ConfigError)
 
 
-@pytest.mark.parametrize("kind", ["removal", "heads vote", "convolution"])
+@pytest.mark.parametrize("kind", ["removal", "heads vote"])
 def test_neighbours_are_trained_by_the_trainer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In processes as in this one: an ensemble's untouched members stay, a removal keeps the run's draws."""
     model = made(SHARED[kind], True)
@@ -144,7 +135,7 @@ def audited(model: Any, extent: Certificate = SMALL) -> dict[str, Finding]:
     return {finding.subject.split(":")[0]: finding for finding in findings(audit_certificates(model, extent, 0))}
 
 
-@pytest.mark.parametrize("kind", ["momentum", "mean", "erm", "removal", "boxes vote"])
+@pytest.mark.parametrize("kind", ["momentum", "removal", "boxes vote"])
 def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
     assert not [finding.meaning for finding in found.values() if finding.violated]

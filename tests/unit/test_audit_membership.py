@@ -16,7 +16,6 @@ from agt.audit.findings import Outcome
 from agt.audit.membership import (
     ATTACKS,
     COPIES,
-    Contrast,
     Exposure,
     Reference,
     Rehearsal,
@@ -30,7 +29,6 @@ from agt.audit.membership import (
     lira_offline,
     lira_online,
     memorisation,
-    needed,
     spread_of,
     strongest,
     upside_down,
@@ -215,9 +213,8 @@ def test_the_curve_counts_by_hand() -> None:
     assert roc.at(0.5, 0.95).tpr == 1
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_area_and_its_variance(seed: int) -> None:
-    roc = drawn(seed)
+def test_area_and_its_variance() -> None:
+    roc = drawn(0)
     assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
     a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
     wins = (a > b) + 0.5 * (a == b)
@@ -239,7 +236,7 @@ def test_limits_cover() -> None:
     assert np.mean(kept) >= 0.88
 
 
-@pytest.mark.parametrize(("members", "others"), [(1, 10), (2, 2), (3, 100), (10, 1000), (20, 1000)])
+@pytest.mark.parametrize(("members", "others"), [(1, 10), (3, 100)])
 def test_limits_cover_with_few_records_and_ties(members: int, others: int) -> None:
     rng, missed = np.random.default_rng(0), {"labels": 0, "constant": 0, "normal": 0}
     for _ in range(200):
@@ -321,7 +318,7 @@ def test_all_subsets_give_the_definition() -> None:
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_estimator_is_unbiased_and_its_interval_covers(paired: bool) -> None:
     rng, values, covered, together = np.random.default_rng(0), [], [], []
-    for _ in range(300):
+    for _ in range(150):
         contrast = memorisation(*sampled(rng, 40, paired))
         low, high = contrast.bounds(0.9)
         values.append(contrast.value)
@@ -336,7 +333,7 @@ def test_the_estimator_is_unbiased_and_its_interval_covers(paired: bool) -> None
 
 def test_influence_is_unbiased_and_its_interval_covers() -> None:
     rng, values, covered = np.random.default_rng(1), [], []
-    for _ in range(150):
+    for _ in range(100):
         included, right = sampled(rng, 60)
         contrast = influence(included, right, np.arange(N), np.arange(N))
         low, high = contrast.bounds(0.9)
@@ -361,10 +358,3 @@ def test_the_diagonal_is_left_out() -> None:
     assert np.abs(wrong - ALL)[~np.eye(N, dtype=bool)].max() > 0.2, (
         "and its pairs are not those of models without the target"
     )
-
-
-def test_too_few_models_are_told() -> None:
-    fewest = needed(1_000, 0.95)
-    for count, shown in ((fewest, True), (fewest - 1, False)):
-        perfect = Contrast(np.array([count]), np.array([count]), np.array([0]), np.array([count]))
-        assert (perfect.bounds(0.95, looks=1_000)[0][0] > 0) is np.bool_(shown)

@@ -23,7 +23,6 @@ from agt.audit.prediction import (
     judged,
     most_telling,
     names_into,
-    newcomers,
 )
 from agt.data.arrays import Declared
 from agt.data.dataset import CONTENT
@@ -197,7 +196,7 @@ def test_an_edit_is_within_one_k(relation: str) -> None:
     assert len(set(moved.tolist())) == len(moved)
 
 
-KINDS = [(3, 1, "stability"), (2, 3, "stability"), (2, 1, "box")]
+KINDS = [(2, 3, "stability"), (3, 1, "box")]
 
 
 @pytest.mark.parametrize(("classes", "members", "certificate"), KINDS)
@@ -234,12 +233,3 @@ def test_an_ensemble_is_aimed_at_where_one_member_decides() -> None:
         labels = [int(member.predict(QUERIES[[aim.query]])[0]) for member in model.members]  # type: ignore[attr-defined]
         assert aim.member is not None
         assert sum(label == labels[aim.member] for label in labels) == 2
-
-
-def test_newcomers_are_units_of_their_own_in_one_shard() -> None:
-    model = trained(members=3)
-    records, config = model.problem.dataset.train, model.problem.settings.ensemble
-    made = newcomers(records, QUERIES[:5], [0] * 5, "new", 2, config)
-    assert (shards(made.units, config) == 2).all()
-    assert len(set(made.units)) == 5
-    assert not made.public.any()

@@ -72,7 +72,7 @@ def test_sizes_follow_the_half() -> None:
     assert (scaled.normalizer, scaled.n_max) == (pytest.approx(120), 200)
 
 
-@pytest.mark.parametrize(("certificate", "classes"), [("stability", 3), ("erm", 2), ("box", 2)])
+@pytest.mark.parametrize(("certificate", "classes"), [("stability", 3), ("box", 2)])
 def test_models_are_found_again(tmp_path: Path, certificate: str, classes: int) -> None:
     problem = problem_of(certificate, classes=classes)
     pool = Pool.of(problem.dataset)

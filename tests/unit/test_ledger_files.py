@@ -87,7 +87,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
 def test_any_flipped_byte_is_found_or_means_nothing(tmp_path: Path) -> None:
     whole = filled(tmp_path).read_bytes()
     with Ledger.open(tmp_path / "loans.ledger") as ledger:
-        head, kept = ledger.last.head, ledger.stored(keys(4))
+        head, kept = ledger.book.last.head, ledger.stored(keys(4))
     path = tmp_path / "flipped" / "loans.ledger"
     path.parent.mkdir()
     for place in range(0, len(whole), 97):
@@ -97,7 +97,7 @@ def test_any_flipped_byte_is_found_or_means_nothing(tmp_path: Path) -> None:
         try:
             with Ledger.open(path) as ledger:
                 ledger.verify()
-                assert (ledger.last.head, ledger.stored(keys(4))) == (head, kept), place
+                assert (ledger.book.last.head, ledger.stored(keys(4))) == (head, kept), place
         except AgtError:
             continue
 
@@ -155,7 +155,7 @@ def killed(folder: Path, head: Path | None = None) -> Path:
 def test_the_log_of_a_killed_process_belongs_to_the_ledger(tmp_path: Path) -> None:
     path = killed(tmp_path)
     with Ledger.open(path) as ledger:
-        assert ledger.last.number == 9
+        assert ledger.book.last.number == 9
     assert not Path(f"{path}-wal").exists()
 
 
@@ -207,7 +207,7 @@ def test_a_link_leads_to_the_one_file(tmp_path: Path) -> None:
     link.symlink_to(path)
     with Ledger.open(link) as one, Ledger.open(path) as two:
         one.debit(charge(), 1)
-        assert two.last.number == 9
+        assert two.book.last.number == 9
         assert sorted(p.name for p in tmp_path.iterdir()) == ["loans.ledger", "real"], "its log lies beside the file"
     with pytest.raises(ConfigError, match="there is one already"):
         Ledger.create(link, people())

@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor
 
 import agt
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.models.removal import RemovalModel
+from agt.models.linear import RemovalModel
 from agt.numeric import gaussian_mu, step_of
 from agt.settings import RemovalConfig, certificate_config
 from agt.training import removal

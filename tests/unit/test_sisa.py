@@ -12,10 +12,9 @@ from synthetic import make_records, make_training
 from agt.data.dataset import Dataset, Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import grounds, proved, void
-from agt.models import ensemble as ensembles
-from agt.models.ensemble import EnsembleModel
+from agt.models import model as ensembles
 from agt.models.heads import HeadConfig
-from agt.models.model import fit
+from agt.models.model import EnsembleModel, fit
 from agt.problem import Problem, Settings
 from agt.settings import BoxConfig, ComputeConfig, ErmConfig, FeaturesConfig, KGridConfig, RelationConfig, StabilityConfig
 from agt.store import Folder, NewFolder

@@ -138,6 +138,17 @@ def test_where_records_are_removed_their_own_gradients_count() -> None:
     assert (removed[1:] < replace(case, relation="add_remove").train(records).radii[1:]).all()
 
 
+def test_each_records_gradient_is_charged_what_it_errs_by() -> None:
+    case = CASE["removed"]
+    records, weight = case.data(np.random.default_rng(0)), case.initial
+    meter, rows = Meter(case.setting, case.network), np.arange(len(records))
+    seen = replace(records, features=case.phi(records.features))
+    public = schedule(case.setting)[0][0]
+    listed = look(meter, weight, seen, rows, public, False, listed=True).lengths
+    exact = np.linalg.norm(case.gradients(weight.numpy(), seen.features, records.labels), axis=(1, 2))
+    assert (listed - exact >= 0.9 * case.setting.rounding(public.radius).gradient).all()
+
+
 # -- rounding ------------------------------------------------------------------------------------------------------------
 
 
