@@ -58,7 +58,6 @@ def read_account_of(record: Record) -> Account | None:
         )
         return None
     with record.findings.looking(ACCOUNT_FILE):
-        record.bound.json(ACCOUNT_FILE)  # no key twice
         account = read_account(record.bound.read(ACCOUNT_FILE))
         record.findings.ok(ACCOUNT_FILE, f"{account.schema}: it does not contradict itself")
         return account

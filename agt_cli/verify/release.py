@@ -275,15 +275,10 @@ def _draw_nothing(_: object) -> None:
     raise RuntimeError("nothing is drawn by an audit")
 
 
-def _claim_file(bound: Bound) -> Statement:
-    """The claim for programs, whose every number is worked out again as it is read."""
-    bound.json(CLAIM_FILE)  # no key twice
-    return read_claim(bound.read(CLAIM_FILE))
-
-
 def _read_claim(record: Record, simulated: bool) -> Statement:
     """It says what spent.json and metrics.json beside it do, whether or not the training run is there."""
-    claimed, spent, ledger = _claim_file(record.bound), record.spent, record.spent.get("ledger") or {}
+    claimed, spent = read_claim(record.bound.read(CLAIM_FILE)), record.spent
+    ledger = spent.get("ledger") or {}
     account = claimed.account and (claimed.account.population, claimed.account.entry)
     paid = ledger and (ledger.get("population"), ledger.get("entry"))
     beside = (spent["guarantee"], spent["mechanism"], _releases(spent), simulated, bool(record.metrics.get("proved")))
@@ -536,7 +531,7 @@ def _check_words(portable: Portable, findings: Findings) -> None:
 
 def _check_portable_claim(portable: Portable, bound: Bound, findings: Findings) -> None:
     """Its claim, made again from its own guarantee, relation and declarations: no training run is there to make it from."""
-    claimed = _claim_file(bound)
+    claimed = read_claim(bound.read(CLAIM_FILE))
     if not claimed.publishable or claimed.guarantee.value != guarantee_among(portable.noise):
         raise Broken(f"{CLAIM_FILE} is of {claimed.guarantee.value}, the weights of {guarantee_among(portable.noise)}")
     if claimed.words != tuple(portable.words):

@@ -34,9 +34,7 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     assert not tensors["tilt"].any()
     for words in (
         ("certify", "run=run", "map_resolution=0"),
-        ("predict", "run=run", "mechanism=exponential_mechanism", "total.eps=100"),
         ("predict", "run=run", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5"),
-        ("plan", "run=run", "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]"),
         ("verify", "run"),
     ):
         said = agt(*words, "-q")
