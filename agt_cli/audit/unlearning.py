@@ -469,7 +469,7 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Find
         measure="noise/claimed",
         found=ratio,
         confidence=effort.confidence,
-        noticeable=f"a deviation below {lowest:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+        noticeable=f"a standard deviation below {lowest:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
     )
 
 
