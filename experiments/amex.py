@@ -324,7 +324,12 @@ class Amex:
                 raise ValueError(f"the range of {name} is [{low:g}, {high:g}]: low must be below high")
 
     def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
-        """As ``Preparation.run``."""
+        """Write the folder, or finish the one that an interrupted run left.
+
+        Args:
+            on_progress: called after every chunk.
+            note: called with a line about what is going on.
+        """
         data, labels = (self._there(path, key) for path, key in ((self.data, "data"), (self.labels, "labels")))
         statements = open_statements(data, "prepare.data", self.chunk_mb)
         names = self._features(statements)

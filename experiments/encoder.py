@@ -159,8 +159,20 @@ class Encoder:
         return out
 
     def encode(self, dataset: Dataset) -> Dataset:
-        """As ``encode``."""
-        return encode(self, dataset)
+        """The data set as the frozen encoder sees it.
+
+        Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and ``pretrain`` are dropped;
+        ``preprocessing`` says whether the encoder is public.
+        """
+        return replace(
+            dataset,
+            train=replace(dataset.train, features=self.apply(dataset.train.features)),
+            test=replace(dataset.test, features=self.apply(dataset.test.features)),
+            scaling={**dataset.scaling, "encoder": self.digest},
+            preprocessing=_preprocessing(self, dataset),
+            pretrain=None,
+            plane=None,
+        )
 
     def save(self, store: FileWriter) -> None:
         """encoder.safetensors: the convolutions, which is what queries pass through."""
@@ -188,27 +200,6 @@ class Encoder:
         return {name: tensor.detach().clone() for name, tensor in named.items()} or None
 
 
-def encode(encoder: Encoder, dataset: Dataset) -> Dataset:
-    """The data set as the frozen encoder sees it.
-
-    Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and ``pretrain`` are dropped;
-    ``preprocessing`` says whether the encoder is public.
-
-    Args:
-        encoder: that ``load_encoder`` made for this data set.
-        dataset: images [n, c, h, w].
-    """
-    return replace(
-        dataset,
-        train=replace(dataset.train, features=encoder.apply(dataset.train.features)),
-        test=replace(dataset.test, features=encoder.apply(dataset.test.features)),
-        scaling={**dataset.scaling, "encoder": encoder.digest},
-        preprocessing=_preprocessing(encoder, dataset),
-        pretrain=None,
-        plane=None,
-    )
-
-
 def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None) -> Encoder:
     """The encoder that ``config`` names: from ``weights``, from the cache, or trained now and put into the cache.
 
@@ -230,7 +221,7 @@ def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgres
     model = _fresh(config, shape, (*config.hidden, outputs))
     path = config.cache_dir / f"{_signature(config, public, outputs)}.safetensors"
     if not path.exists():
-        _save(path, _train(config, public, shape, outputs, on_progress or _silent))
+        _save(path, _train(config, public, shape, outputs, on_progress or (lambda step, steps: None)))
     _restore(model, path, _TRAIN_AGAIN)
     _check_kept(model, path)
     return Encoder(model, shape, _digest(model), _pretrain_fact(public))
@@ -424,7 +415,3 @@ def _deterministic() -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before)
         torch.set_num_threads(threads)
-
-
-def _silent(step: int, steps: int) -> None:
-    pass

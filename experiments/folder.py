@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PreparedFolder:
-    """A finished preparation.
+    """What ``run`` of a configuration's ``prepare`` returns, once its folder is whole.
 
     Attributes:
         folder: the prepared data.
@@ -42,23 +42,6 @@ class PreparedFolder:
     metrics: Mapping[str, float | int | str]
     facts: tuple[str, ...]
     train: str
-
-
-class Preparation(Protocol):
-    """What a configuration's ``prepare`` builds: a frozen, validated description that can run itself."""
-
-    def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
-        """Write the folder, or finish the one that an interrupted run left.
-
-        Args:
-            on_progress: called after every chunk.
-            note: called with a line about what is going on.
-
-        Raises:
-            DataMissing: raw data, or what it takes to read it, is not there; the message has the commands.
-            DataError: the raw data is damaged or contradicts itself, or the disk is too small.
-            ConfigError: settings that do not fit each other or the interrupted run.
-        """
 
 
 _SPARE_BYTES = 32 * 2**20

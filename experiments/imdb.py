@@ -348,7 +348,12 @@ class Imdb:
     center: Literal["test", "zero"] = "test"
 
     def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
-        """As ``Preparation.run``."""
+        """Write the folder, or finish the one that an interrupted run left.
+
+        Args:
+            on_progress: called after every chunk.
+            note: called with a line about what is going on.
+        """
         reviews = self._read(note).first(self.limit)
         embedder = self._embedder(note)
         with open_folder(resolve(self.out, self.data_dir), self._settings(reviews, embedder)) as folder:

@@ -1,19 +1,12 @@
-"""A table and facts about it, kept under a signature as two files that are bound to each other and to their name.
-
-NAME.parquet holds the table; NAME.json, written last, the facts, NAME itself, the table's SHA-256, and a checksum of all
-that. A missing NAME.json says that nothing is kept yet; anything else that does not match is an error: a kept result is
-never used where it may be another's, and never made again in silence.
-
-
-The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
+"""The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
 
 A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
 the data and of the queries, the code that computes, found from its imports, versions and the kind of machine. A run is kept
-when it is finished, whole or not at all, so a killed reproduction goes on where it stopped. Its two files are bound to each
-other and to their name: what does not match is an error, never used and never made again in silence.
+when it is finished, so a killed reproduction goes on where it stopped. Its file holds a table and facts about it, bound to
+each other and to its name: what does not match is an error, never used and never made again in silence.
 
-
-Records dealt out by a public hash, so that some choose settings and others report; runs that a fold was left out of."""
+Records are dealt out by a public hash, so that some choose settings and others report.
+"""
 
 import json
 import time
@@ -45,7 +38,7 @@ from .answers import answers
 
 
 def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """Write both files, each whole or not at all.
+    """Write the file, whole or not at all.
 
     Args:
         place: the folder and the signature, without an ending.
@@ -53,35 +46,30 @@ def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     """
     buffer = BytesIO()
     table.to_parquet(buffer, index=False)
-    content = buffer.getvalue()
-    write_atomic(place.with_suffix(".parquet"), content)
-    bound = {"signature": place.name, "table_sha256": sha256(content).hexdigest(), "facts": dict(facts)}
-    write_atomic(place.with_suffix(".json"), seal(bound))  # last: finished
+    head = seal({"signature": place.name, "table_sha256": sha256(buffer.getvalue()).hexdigest(), "facts": dict(facts)})
+    write_atomic(place.with_suffix(".kept"), len(head).to_bytes(8) + head + buffer.getvalue())
 
 
 def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     """What ``keep`` wrote there; None if it wrote nothing.
 
     Raises:
-        ConfigError: a file is damaged, edited, gone, or another result's: it is named.
+        ConfigError: the file is damaged, edited, or another result's: it is named.
     """
-    record, table = place.with_suffix(".json"), place.with_suffix(".parquet")
-    remedy = f"delete {record} to compute it again"
-    try:
-        bound = unseal(record.read_bytes())
-    except FileNotFoundError:
+    path = place.with_suffix(".kept")
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{record}: damaged or edited ({error}): {remedy}") from None
-    if bound["signature"] != place.name:
-        raise ConfigError(f"{record}: it was written as {bound['signature']}, the name of another result: {remedy}")
     try:
-        content = table.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{table}: cannot be read ({error.strerror}), and {record.name} tells of it: {remedy}") from None
-    if sha256(content).hexdigest() != bound["table_sha256"]:
-        raise ConfigError(f"{table}: damaged, or not the table that {record.name} was written with: {remedy}")
-    return pd.read_parquet(BytesIO(content)), bound["facts"]
+        content = path.read_bytes()
+        end = 8 + int.from_bytes(content[:8])
+        head, table = unseal(content[8:end]), content[end:]
+        if head["signature"] != place.name:
+            raise ValueError(f"it was written as {head['signature']}, the name of another result")
+        if sha256(table).hexdigest() != head["table_sha256"]:
+            raise ValueError("its table is not the one that it was written with")
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{path}: damaged or edited ({error}): delete it to compute it again") from None
+    return pd.read_parquet(BytesIO(table)), head["facts"]
 
 
 COMPUTE = ("agt.models.model", "agt_cli.runs.prepare", "agt_cli.runs.prepare", answers.__module__)
@@ -195,7 +183,7 @@ class Runs:
             queries: [n, ...]; None: the test records.
 
         Raises:
-            ConfigError: the kept run's files do not match each other, themselves or their name.
+            ConfigError: the kept run's file is damaged, edited, or of another name.
         """
 
         def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:

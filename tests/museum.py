@@ -13,11 +13,13 @@ from agt.data.blobs import Blobs
 from agt_cli.cli import main
 
 PUBLIC = "training.chosen_on=public"
+SMALLEST = ("model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
 TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", "compute.threads=1", PUBLIC)
 BOX = (*TINY, "model=linear")
 LINEAR = (*TINY, "model=linear", "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0")
 BUDGET = ("total.eps=1", "total.delta=1e-5")
 COMMANDS: dict[str, tuple[str, ...]] = {
+    "train/tiny": ("train", *SMALLEST),  # well under a second
     "train/box": ("train", *BOX),
     "train/network": ("train", *TINY, "model.hidden=[4]"),
     "train/linear": ("train", *LINEAR, "certificate=stability"),

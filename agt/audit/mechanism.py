@@ -1,9 +1,9 @@
 """Audits of release mechanisms, of labels and of weights: what they put out for two neighbours, told apart (method.md
 section 8).
 
-    audited = audit_pair(mechanism, pair, Plan(trials=10_000), farthest=50)
-    audited.certain         the loss that the mechanism's own table implies
-    audited.verdict         the bound from what it drew; audited.drawn: with other estimates of the same counts
+    certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
+    certain         the loss that the mechanism's own table implies
+    verdict         the bound from what it drew; others: other estimates of the same counts
     search(labelling, goal, anchors, count, width, seed)      the query and the neighbour at which most can be told
 
 Every query of the search lies on a segment between two records of different labels. On it the evidence crosses some level
@@ -136,29 +136,6 @@ class TrialPlan:
 
 
 @dataclass(frozen=True)
-class AuditedPair:
-    """What an attack on one pair found.
-
-    Attributes:
-        certain: by what the mechanism says it draws with.
-        drawn: from what it drew: the verdict, then other estimates of the same counts.
-    """
-
-    certain: Finding
-    drawn: tuple[Finding, ...]
-
-    @property
-    def verdict(self) -> Finding:
-        """What draws say of the claim."""
-        return self.drawn[0]
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All of them."""
-        return (self.certain, *self.drawn)
-
-
-@dataclass(frozen=True)
 class Exact:
     """The loss of a pair, from the mechanism's table.
 
@@ -228,7 +205,7 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
         yield from (NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values))
 
 
-def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int) -> AuditedPair:
+def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int) -> tuple[Finding, ...]:
     """Both findings of one pair.
 
     Args:
@@ -237,12 +214,12 @@ def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farth
     first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in (pair.first, pair.second))
     table = table_finding(mechanism, exact_loss(mechanism, pair), f"the mechanism's own table at {pair}", pair.where)
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
-    return AuditedPair(table, attacked((first, second), claim, plan, mechanism.classes))
+    return (table, *attacked((first, second), claim, plan, mechanism.classes))
 
 
 def audit_quantile(
     mechanism: CertifiedQuantile, distances: tuple[np.ndarray, np.ndarray], k_max: int, plan: TrialPlan, where: str
-) -> AuditedPair:
+) -> tuple[Finding, ...]:
     """Both findings of K_q released from two neighbours' distances, [n] each."""
     k, other = (certified_quantile(side, mechanism.fraction) for side in distances)
 
@@ -254,7 +231,7 @@ def audit_quantile(
     exact, guarantee = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1), mechanism.guarantee
     law = exact.finding(f"{subject}: its table", guarantee, f"the noise's own law at {sides}", where)
     claim = tested(subject, guarantee, sides, where, plan)
-    return AuditedPair(law, attacked((partial(draw, distances[0]), partial(draw, distances[1])), claim, plan, None))
+    return (law, *attacked((partial(draw, distances[0]), partial(draw, distances[1])), claim, plan, None))
 
 
 def audit_alone(
@@ -277,7 +254,7 @@ def audit_alone(
     pairs = (differing,) if best == differing else (differing, best)
     plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
     table = table_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
-    drawn = (finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1]).drawn)
+    drawn = (finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:])
     return (table, *drawn), losses
 
 
@@ -612,7 +589,9 @@ class Heads:
         return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
 
 
-def audit_weights(mechanism: ReleaseWeights, heads: Heads, plan: TrialPlan, on_done: OnDone = ignore) -> AuditedPair:
+def audit_weights(
+    mechanism: ReleaseWeights, heads: Heads, plan: TrialPlan, on_done: OnDone = ignore
+) -> tuple[Finding, ...]:
     """The exact mu of this pair, and the one that is shown by releases.
 
     Args:
@@ -643,33 +622,24 @@ def audit_weights(mechanism: ReleaseWeights, heads: Heads, plan: TrialPlan, on_d
     )
     shown = f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is {mechanism.mu:g}"
     meaning = f"worked out, without chance: {shown}; the two models are {share:.3g} of the sensitivity apart"
-    return AuditedPair(replace(table, meaning=meaning), drawn)
+    return (replace(table, meaning=meaning), *drawn)
 
 
-def neighbouring_heads(
-    model: LinearModel, anchors: np.ndarray, count: int, seed: int
-) -> Iterator[tuple[LinearModel, Heads]]:
-    """(what was trained on a neighbour of a run, both sides' weights), where they differ.
+def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
+    """(what was trained on a neighbour of a run, both sides' weights): of some neighbours the one whose weights are
+    farthest from the run's; None: none has others.
 
     Args:
         anchors: [n, ...] features, between which newcomers are put.
         count: how many neighbouring datasets are trained.
     """
     a, b = segments(model, anchors, count, np.random.default_rng(seed))
-    mine = model.trained.weight.numpy()
+    mine, pairs = model.trained.weight.numpy(), list[tuple[LinearModel, Heads]]()
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
         other = cast(LinearModel, other)
         where = f"the run's own data, and the same {edit}"
-        heads = Heads(mine, other.trained.weight.numpy(), model.moves, where)
-        if heads.apart:
-            yield other, heads
-
-
-def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
-    """Of some neighbours of a run, the one whose weights are farthest from the run's; None: none was found. Arguments as
-    of ``neighbouring_heads``."""
-    pairs = neighbouring_heads(model, anchors, count, seed)
-    return max(pairs, key=lambda pair: pair[1].apart, default=None)
+        pairs.append((other, Heads(mine, other.trained.weight.numpy(), model.moves, where)))
+    return max((pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None)
 
 
 # -- objective perturbation --------------------------------------------------------------------------------------------
@@ -706,7 +676,7 @@ class Problems:
         cls, model: LinearModel, mechanism: ObjectivePerturbation, anchors: np.ndarray, count: int, seed: int
     ) -> "Problems | None":
         """Of some neighbours of a run, the problem whose minimiser is farthest from the run's; None: none was found.
-        Arguments as of ``neighbouring_heads``."""
+        Arguments as of ``farthest``."""
         pair = farthest(model, anchors, count, seed)
         if pair is None:
             return None

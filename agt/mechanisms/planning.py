@@ -9,7 +9,7 @@ the data owner.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -210,8 +210,14 @@ def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Seq
     Raises:
         ConfigError: nothing fits (a Gaussian mechanism with delta = 0, say).
     """
-    kind: type[GaussianDP] = mechanism.spends  # type: ignore[assignment]
-    return mechanism.of(per_query(kind, budget.eps, budget.delta, budget.queries, bounds), classes)
+    each = _each(mechanism.spends, budget, tuple(bounds))  # type: ignore[arg-type]
+    return mechanism.of(each, classes)
+
+
+@lru_cache(maxsize=1024)  # mechanisms of one kind share out a budget alike, and a search asks for the same ones again
+def _each(kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]) -> Guarantee:
+    """What a total leaves of one query."""
+    return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
 def offers(

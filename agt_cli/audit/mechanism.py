@@ -8,7 +8,6 @@ from pydantic import Field
 
 from agt.audit.findings import Finding
 from agt.audit.mechanism import (
-    AuditedPair,
     Choosing,
     Goal,
     Heads,
@@ -114,14 +113,14 @@ class MechanismAudit:
             assert isinstance(mechanism, Mechanism)
             claim, audited = self._labels(opened, mechanism, given, plan)
         nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
-        findings = (nowhere,) if audited is None else audited.findings
+        findings = (nowhere,) if audited is None else audited
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
         finished = opened.trained.finished
         return Audited(finished.folder.name, finished.digest, findings, notes)
 
     def _labels(
         self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, AuditedPair | None]:
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
         labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)
         goal, anchors = Goal.of_labels(labelling, plan), opened.queries.features
@@ -130,7 +129,7 @@ class MechanismAudit:
 
     def _quantile(
         self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
-    ) -> tuple[Claim, AuditedPair | None]:
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
         """Of a file of one query, whose distance is K_q."""
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
         how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
@@ -151,7 +150,7 @@ class MechanismAudit:
             middle = self.farthest // 2
             sides, where = (np.array([middle]), np.array([middle + 1])), "no data: neighbours whose K_q is one apart"
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
-            return Audited(mechanism.name, None, audited.findings, notes)
+            return Audited(mechanism.name, None, audited, notes)
         assert isinstance(mechanism, Mechanism)
         values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
         findings, losses = audit_alone(mechanism, values, plan)
@@ -210,7 +209,7 @@ class WeightsAudit:
         model = cast(LinearModel, model)  # else it was refused
         if isinstance(mechanism, ReleaseWeights):
             pair = farthest(model, anchors, self.neighbours, seed)
-            return () if pair is None else audit_weights(mechanism, pair[1], plan, on_done).findings
+            return () if pair is None else audit_weights(mechanism, pair[1], plan, on_done)
         problems, noises = Problems.of_run(model, mechanism, anchors, self.neighbours, seed), mechanism.noises(model)
         return () if problems is None else audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
 
@@ -218,9 +217,7 @@ class WeightsAudit:
         """Two heads at the distance that noise is made for, or records along a line."""
         if isinstance(mechanism, ReleaseWeights):
             note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
-            return Audited(
-                mechanism.name, None, audit_weights(mechanism, Heads.without_data(self.width), plan).findings, (note,)
-            )
+            return Audited(mechanism.name, None, audit_weights(mechanism, Heads.without_data(self.width), plan), (note,))
         shape, guarantee = Shape(mechanism.weight_decay or STRENGTH, 1.0, 1, self.width), mechanism.guarantee
         noises = Noises.of(shape, guarantee.eps, guarantee.delta)
         line = worst_line(shape, noises, guarantee)

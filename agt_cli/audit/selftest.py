@@ -37,8 +37,6 @@ from agt.audit.mechanism import (
 )
 from agt.audit.membership import compare_labels
 from agt.audit.neighbours import retrained, without
-from agt.audit.prediction import LabellingPair, alike, between_roots, judged, most_telling
-from agt.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.mechanisms.claims import Labelling, OnProgress
@@ -61,6 +59,8 @@ from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
 from agt_cli.audit.dpsgd import judged as judge_training
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.audit.page import PASSED, found
+from agt_cli.audit.prediction import LabellingPair, alike, between_roots, judged, most_telling
+from agt_cli.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
@@ -105,14 +105,14 @@ def plan_of(seed: int, trials: int = 10_000, confidence: float = 0.95) -> TrialP
 def twice_the_budget(seed: int) -> Finding:
     """Randomized response that claims epsilon 1 and draws as for 2."""
     mechanism = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
-    return audit_pair(mechanism, DIFFERING, plan_of(seed), 0).verdict  # type: ignore[arg-type]
+    return audit_pair(mechanism, DIFFERING, plan_of(seed), 0)[1]  # type: ignore[arg-type]
 
 
 def the_budget(seed: int) -> Finding:
     """Randomized response that draws as it claims, many times over: the rates that are counted lie beyond the claim in half
     of the audits, and their limits in none. Of its findings the worst."""
     plans = (plan_of(10 * seed + each, 1000, SURE) for each in range(10))
-    return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0).verdict for plan in plans)
+    return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1] for plan in plans)
 
 
 def the_best_of_many(seed: int) -> Finding:  # no chance in it
@@ -129,7 +129,7 @@ def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> 
     labelling = Labelling.of(model, mechanism, None, "paper")
     found = search(labelling, Goal.of_labels(labelling, plan), points, 2, 4, seed)
     assert found is not None, "there is a decision line between two clouds"
-    return audit_pair(mechanism, found.pair, plan, model.farthest).verdict
+    return audit_pair(mechanism, found.pair, plan, model.farthest)[1]
 
 
 def gap_of_the_grid(seed: int) -> Finding:
@@ -147,7 +147,7 @@ def jump_of_the_evidence(seed: int) -> Finding:
 def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> Finding:
     """Released weights whose noise is made for half the sensitivity."""
     heads = replace(Heads.without_data(1), moves=moves)
-    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence)).verdict
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence))[1]
 
 
 def no_determinant(seed: int) -> Finding:  # no chance in it

@@ -1,37 +1,67 @@
-"""agt audit unlearning: each method of agt unlearn, on copies of a run, against training without the records."""
+"""agt audit unlearning: each method of agt unlearn, on copies of a run, against training without the records: is a model
+that unlearned like one that never saw them?
 
+    begin()                 the method at the trained model: what it returns removes rows, one request after another
+    retrained(rows)         training without all these rows
+    audit_unlearning(subject, begin, retrained, attacks, claimed, effort)      findings, and how each attack went
+
+Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may be chosen after looking
+at what the one before left. What is compared depends on what is claimed:
+
+    exact           every number (weights, votes, labels where any are given) is the same; or, of a minimiser, lies as near
+                    as is claimed
+    (eps, delta)    draws of what is served, on both sides, given all that was served before: no test tells them apart
+                    better than that. White box: along the difference of the weights before noise, the gradient of the
+                    forgotten records' loss (membership inference on the forget set), and the noise that was seen before;
+                    where whole vectors are drawn, along a direction that was learned on one half of them, too
+    noise           what was in fact served differs from the weights by noise of the claimed size, drawn anew
+
+Formal guarantees
+    Exact claims. One number that differs is a counterexample: certain. A distance is between two computed points, and each
+    is within its own ``within`` of one point (the exact minimiser over the records that are left) if the claim holds, so
+    theirs is at most the sum.
+    (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those that are counted. Given
+    them, mistakes are binomial on each side, and the error probability is shared among all directions of all attacks
+    (estimates.py): a claim that holds is called violated with probability 1 - confidence at most, whether draws
+    serve several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one
+    number of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
+    Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was drawn, each N(0, sigma^2 I)
+    in d coordinates given all before. Then sum |z_i|^2 / sigma^2 is chi-squared, and z_i z_j / (sigma |z_j|), j < i,
+    standard normal given z_j. Half the error probability goes to the first being too small, half to the pairs.
+    Groups. If unlearning one record is (eps, delta)-close to training without it, in both directions, then for k records,
+    P_0 the one end of the chain and P_k the other, P_i <= e^eps P_(i+1) + delta gives P_0 <= e^(k eps) P_k + delta
+    sum_{i<k} e^(i eps). k delta alone, as some lecture notes have it, is no guarantee.
+
+Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021), Adaptive machine unlearning [004].
+"""
+
+import math
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from scipy.spatial.distance import cdist
+from scipy.stats import chi2, norm
 
-from agt.audit.findings import Finding
-from agt.audit.unlearning import (
-    Effort,
-    ForgetSets,
-    Promised,
-    RemovedRows,
-    Served,
-    Trial,
-    Unlearn,
-    attacked,
-    bits,
-    judged,
-    not_tested,
-)
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim
+from agt.audit.estimates import chosen as chosen_event
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples
 from agt.data.dataset import Records
 from agt.data.erasure import IsErased, families
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
+from agt.facts import Standing
 from agt.models.linear import RemovalModel
 from agt.models.model import Model, fit, load
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
+from agt.training.ensemble import shards
 from agt.unlearning.account import METHODS, MethodName, Promise
 from agt.unlearning.log import Log
 from agt_cli.audit.job import Audited, AuditInputs
@@ -43,6 +73,561 @@ from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
+
+RemovedRows = np.ndarray
+MIN_HALF = 20  # draws that are counted, or that fix thresholds
+MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
+MAX_LOOKED_AT = 2_000  # records whose nearest neighbours are looked for
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a model gives out, for its auditor.
+
+    Attributes:
+        values: [d] what is compared, before any noise: weights, the bytes of files, labels.
+        answered: [d] bool: which of the values are given out; None: all.
+        within: what the values are claimed to be away from the ideal ones at most, l2; None: nothing.
+        draw: n -> [n, d] draws of what is served, given all that was served before; None: nothing is drawn.
+        noise: n -> [n] the same for isotropic Gaussian noise on the values, of which one coordinate is enough.
+        seen: [d] what was in fact served with noise.
+        sigma: the claimed standard deviation of that noise in each coordinate.
+        probes: name -> [d] directions along which the forgotten records would show, for weights.
+        shown: whatever else was given out, for whoever chooses the next request by it.
+        how: the state was made, in words; empty: as the method always does.
+    """
+
+    values: np.ndarray
+    answered: np.ndarray | None = None
+    within: float | None = None
+    draw: Callable[[int], np.ndarray] | None = None
+    noise: Callable[[int], np.ndarray] | None = None
+    seen: np.ndarray | None = None
+    sigma: float | None = None
+    probes: dict[str, np.ndarray] = field(default_factory=dict)
+    shown: Any = None
+    how: str = ""
+
+
+Unlearn = Callable[[RemovedRows], Served]
+Choose = Callable[[Served | None], RemovedRows]
+"""What is served by now, None before anything was -> the rows that ask to be erased next."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Requests to erase, one after another.
+
+    Attributes:
+        name: how they are chosen, in words.
+        requests: each chooses rows of the training data.
+    """
+
+    name: str
+    requests: tuple[Choose, ...]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether a request is chosen after looking."""
+        return len(self.requests) > 1
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What is claimed of the model after a removal.
+
+    Attributes:
+        words: in one sentence.
+        exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
+        eps, delta: of a whole request; 0 where exact.
+        adaptive: whether it holds for requests that were chosen after looking, too.
+        unheld: what it rests on that does not hold: findings are then reported and contradict nothing; empty: all does.
+
+    Raises:
+        ConfigError: an epsilon without a delta that could be one.
+    """
+
+    words: str
+    exact: bool
+    eps: float = 0.0
+    delta: float = 0.0
+    adaptive: bool = True
+    unheld: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
+            raise ConfigError(f"a claim of epsilon {self.eps}, delta {self.delta}: give epsilon >= 0 and 0 <= delta < 1")
+
+    @classmethod
+    def of(cls, promise: Promise) -> "Promised":
+        """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
+        adaptive = promise.adaptive or promise.exact
+        void = "; ".join(fact.why for fact in promise.assumptions if fact.standing is Standing.VOID)
+        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, void)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A store in memory."""
+
+    files: dict[str, bytes]
+    folder: str = ""
+
+    def write(self, name: str, content: bytes) -> None:
+        self.files[self.folder + name] = content
+
+    def part(self, name: str) -> "_Files":
+        return _Files(self.files, f"{self.folder}{name}/")
+
+
+def bits(model: Model) -> np.ndarray:
+    """[d] uint8: every byte of the files that a model is saved in, in the order of their names."""
+    store = _Files({})
+    model.save(store)
+    return np.frombuffer(b"".join(content for _, content in sorted(store.files.items())), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard is attacked.
+
+    Attributes:
+        confidence: of every bound.
+        releases: draws of each side, for each direction.
+
+    Raises:
+        ConfigError: too few draws to split.
+    """
+
+    confidence: float = 0.95
+    releases: int = 20_000
+
+    def __post_init__(self) -> None:
+        if self.releases < 2 * MIN_HALF:
+            raise ConfigError(f"audit.releases={self.releases}: a half of them is not counted: give {2 * MIN_HALF} or more")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How one attack on one claim went.
+
+    Attributes:
+        attack: its name.
+        test: equal, distance or distinguished.
+        records: how many were asked to be erased, in all.
+        found: values that differ; distance over what is claimed; lower bound on epsilon.
+        violated: whether that contradicts the claim.
+        words: what was seen; why not, of an attack that could not be made (``found`` None).
+        how: the method removed, where it says more than its name.
+    """
+
+    attack: str
+    test: str
+    records: int
+    found: float | None
+    violated: bool
+    words: str
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class AttackedSides:
+    """Both sides after an attack, and all that the method served on the way, the trained model's first."""
+
+    attack: Attack
+    records: int
+    mine: Served
+    other: Served
+    before: tuple[Served, ...]
+
+
+Begin = Callable[[], tuple[Served | None, Unlearn]]
+"""The method at the trained model: (what that serves, the same value each time; removes rows, says what is served then)."""
+
+
+def audit_unlearning(
+    subject: str,
+    begin: Begin,
+    retrained: Callable[[RemovedRows], Served],
+    attacks: Sequence[Attack],
+    claimed: Promised,
+    effort: Effort,
+) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+    """Attack a method of unlearning.
+
+    Args:
+        subject: the method, in words.
+        begin: called once for each attack: everything before is forgotten.
+        retrained: trains without the rows, which are all that an attack named.
+        attacks: at least one; rows are never named twice in one.
+        claimed: what the method promises.
+        effort: how hard.
+
+    Returns:
+        A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
+        (AgtError) is listed as one that was not made.
+    """
+    pairs, refused = attacked(begin, retrained, attacks)
+    return judged(subject, pairs, refused, claimed, effort)
+
+
+def attacked(
+    begin: Begin,
+    retrained: Callable[[RemovedRows], Served],
+    attacks: Sequence[Attack],
+    on_done: Callable[[int], None] = lambda done: None,
+) -> tuple[list[AttackedSides], list[Trial]]:
+    """(both sides of every attack; those that the method refused). Arguments as for ``audit_unlearning``."""
+    pairs, refused = list[AttackedSides](), list[Trial]()
+    for done, attack in enumerate(attacks, 1):
+        try:
+            pairs.append(_carried_out(attack, begin, retrained))
+        except AgtError as error:
+            refused.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
+        on_done(done)
+    return pairs, refused
+
+
+def judged(
+    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promised, effort: Effort
+) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+    """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
+    if not pairs:
+        why = "; ".join(dict.fromkeys(trial.words for trial in refused))
+        return (not_tested(subject, claimed.words, why),), tuple(refused)
+    findings, trials = list[Finding](), list(refused)
+    for test in (_equal,) if claimed.exact else (_near, _distinguished):
+        made, finding = test(subject, pairs, claimed, effort)
+        trials += made
+        findings += [] if finding is None else [finding]
+    noise = _noise(subject, pairs, effort)
+    return (*findings, *([] if noise is None else [noise])), tuple(trials)
+
+
+def not_tested(subject: str, claim: str, why: str) -> Finding:
+    """A method that could not be attacked."""
+    return Finding(
+        subject, claim, "none", "none", Outcome.UNTESTED, why or "no attack was given", "-", strength=Strength.CERTAIN
+    )
+
+
+def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[RemovedRows], Served]) -> AttackedSides:
+    served, unlearn = begin()
+    gone, seen = np.empty(0, dtype=np.int64), [] if served is None else [served]
+    for choose in attack.requests:
+        rows = choose(served)
+        if not len(rows):
+            raise ConfigError(f"{attack.name}: no record is left to choose")
+        gone = np.concatenate([gone, rows])
+        served = unlearn(rows)
+        seen.append(served)
+    *before, mine = seen
+    return AttackedSides(attack, len(gone), mine, retrained(gone), tuple(before))
+
+
+# ---- exact claims
+
+
+def _equal(
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+) -> tuple[list[Trial], Finding | None]:
+    """Every number the same, or as near as is claimed."""
+    if any(pair.mine.within is not None for pair in pairs):
+        return _near(subject, pairs, claimed, effort)
+    trials, total = list[Trial](), 0
+    for pair in pairs:
+        differ, compared = _differences(pair.mine, pair.other)
+        total += compared
+        words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
+        words = words if compared else "not tested: nothing was given out, so nothing was compared"
+        trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
+    if not total:
+        return trials, not_tested(subject, claimed.words, "nothing was given out after any attack, so nothing was compared")
+    both = "what unlearning left and what training without the records gives"
+    wrong = next((trial for trial in trials if trial.violated), None)
+    same = f"{both} are the same in every attack: {total:,} values"
+    meaning = same if wrong is None else f"after {_after(wrong)}, {wrong.words} between {both}"
+    noticeable = "one value that differs, in the attacks that were made"
+    compared_by = f"{both} are compared value by value"
+    return trials, _seen(subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0)
+
+
+def _differences(mine: Served, other: Served) -> tuple[int, int]:
+    """(how many values differ, how many were compared), of those that are answered."""
+    if mine.values.shape != other.values.shape:
+        return max(mine.values.size, other.values.size), max(mine.values.size, other.values.size)
+    asked = np.ones(mine.values.shape, dtype=bool) if mine.answered is None else mine.answered
+    return int((mine.values != other.values)[asked].sum()), int(asked.sum())
+
+
+def _near(
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+) -> tuple[list[Trial], Finding | None]:
+    """Weights before noise within the distances that are claimed."""
+    trials = []
+    for pair in pairs:
+        if pair.mine.within is None or pair.other.within is None:
+            continue
+        away = float(np.linalg.norm(pair.mine.values - pair.other.values))
+        allowed = (pair.mine.within + pair.other.within) * (1 + 1e-12)  # the norm's own rounding
+        trials.append(
+            _trial(pair, "distance", away / allowed, away > allowed, f"{away:.3g} apart, of {allowed:.3g} claimed")
+        )
+    if not trials:
+        return [], None
+    worst = max(trials, key=lambda trial: trial.found or 0)
+    claimed = replace(claimed, words="the weights are within their recorded bound of the minimiser without the records")
+    attack = "the weights before noise are compared with those of training without the records"
+    noticeable = "weights further away than their recorded bounds, in the attacks that were made"
+    meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
+    about = f"{subject}: weights before noise"
+    return trials, _seen(about, claimed, trials, attack, "distance/claimed", meaning, noticeable, 1.0)
+
+
+# ---- (eps, delta)
+
+
+def _distinguished(
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+) -> tuple[list[Trial], Finding | None]:
+    """Which side a draw is of, guessed along every direction."""
+    held, half = Claimed("epsilon", claimed.eps, claimed.delta), effort.releases // 2
+    looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, effort.releases)]
+    trials, counts = list[Trial](), dict[Trial, Mistakes]()
+    for pair, name, mine, other in looks:
+        event = chosen_event(mine[:half], other[:half], held, effort.confidence, labels=False)
+        mistakes = event.mistakes(mine[half:], other[half:])
+        bound = held.bound(mistakes, effort.confidence, len(looks))
+        covered = claimed.adaptive or not pair.attack.adaptive
+        words = (
+            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {len(mine) - half} draws a side"
+        )
+        words += "" if covered else "; requests chosen after looking are not covered by the claim"
+        trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
+        if covered:
+            counts[trials[-1]] = mistakes
+    if not counts:
+        return trials, None
+    names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
+    attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
+    drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
+    worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
+    listed = f"{_listed(trials)}; {drawn}"
+    finding = TestedClaim(about, claimed.words, attack, listed, held, effort.confidence, len(looks)).judge(counts[worst])
+    return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
+
+
+def _scores(pair: AttackedSides, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """(a direction's name, draws of both sides along it), of a pair that draws anything."""
+    mine, other = pair.mine, pair.other
+    if mine.draw is not None and other.draw is not None:
+        drawn = mine.draw(n), other.draw(n)
+        learned = drawn[0][: n // 2].mean(axis=0) - drawn[1][: n // 2].mean(axis=0)
+        directions = {**_directions(pair), "a direction learned on half of the draws": learned}
+        yield from ((name, (drawn[0] @ u, drawn[1] @ u)) for name, u in directions.items() if u.any())
+    elif mine.noise is not None and other.noise is not None:
+        for name, u in _directions(pair).items():
+            unit = u / (np.linalg.norm(u) or 1.0)
+            yield name, (mine.values @ unit + mine.noise(n), other.values @ unit + other.noise(n))
+
+
+def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
+    """Fixed before anything is drawn of the last state."""
+    last = next((served for served in reversed(pair.before) if served.seen is not None), None)
+    seen = {} if last is None or last.seen is None else {"the noise that was seen before": last.seen - last.values}
+    return {"the difference of the weights": pair.mine.values - pair.other.values, **pair.mine.probes, **seen}
+
+
+# ---- noise that was in fact served
+
+
+def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Finding | None:
+    """Whether what was served has noise of the claimed size, drawn anew each time."""
+    states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
+    noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
+    if len(noises) < 2:
+        return None
+    error, coordinates = (1 - effort.confidence) / 2, sum(len(z) for z, _ in noises)
+    size = sum(float(z @ z) / sigma**2 for z, sigma in noises)
+    alike = [
+        abs(float(later @ earlier)) / (sigma * float(np.linalg.norm(earlier)) or math.inf)
+        for place, (later, sigma) in enumerate(noises)
+        for earlier, _ in noises[:place]
+    ]
+    limit, ratio = float(norm.isf(error / 2 / len(alike))), math.sqrt(size / coordinates)
+    lowest = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
+    seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {max(alike):.3g} of theirs"
+    wrong = ["it is too small"] if float(chi2.cdf(size, coordinates)) < error else []
+    wrong += ["it was not drawn anew"] if max(alike) > limit else []
+    return Finding(
+        subject=f"{subject}: noise",
+        claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
+        attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
+        effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs",
+        outcome=Outcome.VIOLATED if wrong else Outcome.STANDS,
+        meaning=f"{seen}: {' and '.join(wrong)}" if wrong else f"{seen}, as fresh noise of that size has",
+        measure="noise/claimed",
+        found=ratio,
+        confidence=effort.confidence,
+        noticeable=f"a deviation below {lowest:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+    )
+
+
+def _trial(pair: AttackedSides, test: str, found: float | None, violated: bool, words: str) -> Trial:
+    return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.mine.how)
+
+
+def _after(trial: Trial) -> str:
+    return f"{trial.attack} ({trial.records} records)"
+
+
+def _listed(trials: Sequence[Trial]) -> str:
+    names = dict.fromkeys(trial.attack for trial in trials if trial.found is not None)
+    return f"{len(names)} attack{'s' * (len(names) != 1)} ({'; '.join(names)})"
+
+
+def _promised_only(finding: Finding, claimed: Promised) -> Finding:
+    """What is not promised is not contradicted."""
+    if not claimed.unheld:
+        return finding
+    meaning = f"{finding.meaning}; no guarantee is claimed here: {claimed.unheld}"
+    return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
+
+
+def _seen(
+    subject: str, claimed: Promised, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
+    most: float,
+) -> Finding:  # fmt: skip
+    """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
+    found = max(trial.found or 0.0 for trial in trials)
+    about = (subject, claimed.words, attack, _listed(trials), measure, found, meaning, noticeable, most)
+    return _promised_only(replace(counterexamples(*about), claimed=None), claimed)
+
+
+# ---- forget sets: at random, by an adversary, and by somebody who looks at what is served
+
+
+@dataclass(frozen=True)
+class ForgetSets:
+    """Forget sets of a run.
+
+    Attributes:
+        train: its training records.
+        free: [f] rows that may go: private, and of identical ones the last, as agt unlearn takes them.
+        seen: [n, d] their features, flat and not too wide.
+        records: how many ask.
+        trials: how many random sets.
+        seed: of all that is drawn.
+    """
+
+    train: Records
+    free: np.ndarray
+    seen: np.ndarray
+    records: int
+    trials: int
+    seed: int
+
+    @classmethod
+    def of(cls, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> "ForgetSets":
+        """Of a run's training records.
+
+        Args:
+            families: [n] str, the same for identical records that nothing else tells apart.
+
+        Raises:
+            ConfigError: no record may go, or fewer than ask.
+        """
+        last = {name: row for row, name in enumerate(families.tolist())}
+        free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
+        if not len(free):
+            raise ConfigError("there is nothing to forget: every training record is public")
+        if records > len(free) - 2:
+            raise ConfigError(
+                f"audit.records={records}: {len(free)} training records may go, and two must be left to train on: give "
+                f"{max(1, len(free) - 2)} or fewer"
+            )
+        flat = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
+        if flat.shape[1] > MAX_WIDTH:
+            flat = flat @ np.random.default_rng(seed).normal(size=(flat.shape[1], MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
+        return cls(train, free, flat, records, trials, seed)
+
+    def attacks(self, by_shard: bool = False) -> Iterator[Attack]:
+        """All of them.
+
+        Args:
+            by_shard: who looks chooses records of one member's shard, of an ensemble whose shards are kept; else those that
+                what is served answers most wrongly.
+        """
+        rng, k = np.random.default_rng(self.seed), self.records
+        for trial in range(self.trials):
+            yield Attack(f"{k} records at random, draw {trial + 1}", (_always(rng.choice(self.free, k, replace=False)),))
+        lever, error = self._influence()
+        yield Attack(f"the {k} most influential records", (_always(self._top(lever * error**2 / (1 - lever) ** 2)),))
+        yield Attack(f"the {k} farthest outliers", (_always(self._top(lever)),))
+        yield Attack(f"{k} records whose nearest doubles stay", (_always(self._doubled(rng)),))
+        yield Attack("a whole class, the smallest", (_always(self._class()),))
+        if k > 1:
+            first = rng.choice(self.free, k // 2, replace=False)
+            then = self._dissenting if by_shard else self._wrong
+            yield Attack(
+                f"{k // 2} at random, then {k - k // 2} chosen by what is served then",
+                (_always(first), partial(then, first, k - k // 2)),
+            )
+
+    def _top(self, scores: np.ndarray) -> RemovedRows:
+        return self.free[np.argsort(-scores[self.free], kind="stable")[: self.records]]
+
+    def _influence(self) -> tuple[np.ndarray, np.ndarray]:
+        """([n] leverages, [n] errors) of least squares on the classes: what deleting a record moves that by."""
+        x = np.column_stack([self.seen, np.ones(len(self.seen))])
+        y = np.eye(int(self.train.labels.max()) + 1)[self.train.labels]
+        gram = x.T @ x + 1e-3 * np.trace(x.T @ x) / x.shape[1] * np.eye(x.shape[1])
+        solved = np.linalg.solve(gram, x.T)
+        lever = np.clip(np.einsum("nd,dn->n", x, solved), 0, 1 - 1e-9)
+        return lever, np.linalg.norm(y - x @ (solved @ y), axis=1)
+
+    def _doubled(self, rng: np.random.Generator) -> RemovedRows:
+        """Those of some that have the nearest neighbour with the same label, which stays."""
+        some = rng.choice(self.free, min(MAX_LOOKED_AT, len(self.free)), replace=False)
+        away = cdist(self.seen[some], self.seen[some])
+        away[self.train.labels[some][:, None] != self.train.labels[some]] = np.inf
+        np.fill_diagonal(away, np.inf)
+        chosen_rows, kept = list[int](), set[int]()
+        for place in np.argsort(away.min(axis=1)).tolist():
+            if len(chosen_rows) < self.records and place not in kept:
+                chosen_rows.append(place)
+                kept.add(int(away[place].argmin()))
+        return some[chosen_rows]
+
+    def _class(self) -> RemovedRows:
+        """All of the smallest class; of two classes all but one record, as a model needs both."""
+        labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
+        rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
+        return rows if len(np.unique(self.train.labels)) > 2 else rows[:-1]
+
+    def _wrong(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+        """Those whom the model that is served answers most wrongly."""
+        left = self.free[~np.isin(self.free, first)]
+        assert served is not None
+        model: Model = served.shown
+        margins, labels = model.margins(self.train.features[left]), self.train.labels[left]
+        own = margins[0] * (2 * labels - 1) if len(margins) == 1 else margins[labels, np.arange(len(left))]
+        return left[np.argsort(own, kind="stable")[:count]]
+
+    def _dissenting(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+        """Those of one shard: of the member that the vote overrules most often, whoever knows the key can tell them."""
+        assert served is not None
+        model, left = served.shown, self.free[~np.isin(self.free, first)]
+        some = self.train.features[self.free[:MAX_LOOKED_AT]]
+        vote = model.predict(some)
+        dissent = [float((member.predict(some) != vote).mean()) for member in model.members]
+        home = shards(self.train.units[left], model.settings.ensemble)
+        return left[home == int(np.argmax(dissent))][:count]
+
+
+def _always(rows: RemovedRows) -> Callable[[Served | None], RemovedRows]:
+    return lambda served: rows
+
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (

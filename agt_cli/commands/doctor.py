@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import agt_cli
-from agt.data.medmnist import INSTALL
 from agt.errors import CheckError, UnsoundError
 from agt.kernels import select
 from agt.ledger.chain import NETWORK, file_system
@@ -36,12 +34,6 @@ from agt_cli.runs.prepare import only_keys
 
 COLUMNS = ("check", "stands", "seen, and what to do")
 DISTRIBUTION = "agt-certified"
-EXTRAS = {
-    "text": "agt data prepare imdb",
-    "dpsgd": "the DP-SGD baselines of agt reproduce",
-    "cluster": "sweeps by submitit",
-}
-"""What each extra is for, as far as it is not the developers' own."""
 ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53  # not known to a compiler, which would work sums out beforehand
 MIN_FREE_BYTES = 2**30
 WRITE_TEST_SECONDS = 0.25
@@ -86,7 +78,7 @@ def run(config: DoctorConfig, console: Console) -> dict[str, Any]:
 
 
 def check_versions(findings: Findings) -> None:
-    """Python and packages against what agt asks for, and the combinations that are known to break."""
+    """Python and packages against what agt asks for."""
     with findings.looking("versions"):
         python, requirements = declared_versions()
         here = ".".join(map(str, sys.version_info[:3]))
@@ -99,17 +91,6 @@ def check_versions(findings: Findings) -> None:
             findings.problem("packages", words, "install agt again into an environment of its own (make run, or pip)")
         if not wrong:
             findings.ok("packages", f"{len(needed)} that agt needs, each in its range; torch {torch.__version__}")
-        for extra, use in EXTRAS.items():
-            lacking = [one.name for one in requirements if _is_of(extra, one) and package_version(one.name) is None]
-            if lacking:
-                words = f"not installed ({', '.join(lacking)}); only {use} needs it"
-                findings.note(f"extra {extra}", words, f"pip install '{DISTRIBUTION}[{extra}]'")
-    torchvision = package_version("torchvision")
-    if torchvision and torch.version.cuda is None and sys.platform == "linux" and "+cpu" not in torchvision:
-        words = f"{torchvision} lies beside a CPU build of torch: such pairs break, and transformers and medmnist with them"
-        findings.note("torchvision", words, "pip uninstall torchvision (agt needs none), or take the build that matches")
-    if find_spec("medmnist") is None:
-        findings.note("medmnist", "not installed: dataset=octmnist, pneumoniamnist and medmnist need it", INSTALL)
 
 
 def declared_versions() -> tuple[SpecifierSet, list[Requirement]]:
@@ -126,11 +107,6 @@ def declared_versions() -> tuple[SpecifierSet, list[Requirement]]:
 def _is_met(requirement: Requirement) -> bool:
     there = package_version(requirement.name)
     return there is not None and requirement.specifier.contains(there, prereleases=True)
-
-
-def _is_of(extra: str, requirement: Requirement) -> bool:
-    marker = requirement.marker
-    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
 
 
 # -- what computes -----------------------------------------------------------------------------------------------------

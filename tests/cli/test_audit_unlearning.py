@@ -10,9 +10,9 @@ import pytest
 
 from agt.audit.findings import Outcome
 from agt.audit.membership import Contrast
-from agt.audit.unlearning import Attack, ForgetSets
 from agt_cli.audit import unlearning
 from agt_cli.audit.memorisation import influence_finding
+from agt_cli.audit.unlearning import Attack, ForgetSets
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.methods import ErasureJob, sisa
 
@@ -143,7 +143,7 @@ def test_influence_is_counted_where_the_clearest_pair_would_be_sure(models: int,
 
 def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: Agt) -> None:
     train(agt, *TABLE, "model=linear")
-    few = ("audit.shadows=2", "audit.workers=1", "audit.left_out=4", "audit.targets=5")
+    few = ("audit.shadows=4", "audit.workers=1", "audit.left_out=4", "audit.targets=5")
     said = agt("audit", "memorisation", "run=run", *few, "-q")
     assert said.code == 0, said.err
     first, second, third = findings()

@@ -386,11 +386,11 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@broken.parquet | 2 | broken.parquet
 {TABLE}@nested.parquet | 2 | nested.parquet: 'a' holds vectors | dataset.numeric.a
 {TABLE}@one_class.csv | 2 | 'yes' | at least two
-{TABLE}@missing.csv | 2 | missing.csv: column 'a', row 5 of the data (line 6 of the file)
-{TABLE}@inf.csv | 2 | inf.csv: column 'a', row 5 of the data | infinite
-{TABLE}@huge.csv | 2 | huge.csv: column 'a', row 5 of the data | infinite
-{TABLE}@thousands.csv | 2 | thousands.csv: column 'a' has '1,234.5' in row 5 of the data
-{TABLE}@text.csv | 2 | text.csv: column 'a' has 'abc' in row 5 of the data
+{TABLE}@missing.csv | 2 | column 'a' has no value in row 5 of the data (line 6 of the file)
+{TABLE}@inf.csv | 2 | column 'a' has inf in row 5 of the data | infinite
+{TABLE}@huge.csv | 2 | column 'a' has inf in row 5 of the data | infinite
+{TABLE}@thousands.csv | 2 | dataset.numeric.a: column 'a' has '1,234.5' in row 5 of the data
+{TABLE}@text.csv | 2 | dataset.numeric.a: column 'a' has 'abc' in row 5 of the data
 {TABLE}@no_label.csv | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
 {TABLE}@two_rows.csv | 2 | split is empty | dataset.test_fraction
 {TABLE}@twice.csv dataset.id=id | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
@@ -411,7 +411,7 @@ train dataset=table | 2 | a value is required
 {VECTORS}@short.npz | 2 | short.npz: 40 records and 39 values of 'label'
 {VECTORS}@vectors.npz dataset.x=z | 2 | no column or key 'z' | dataset.x
 {VECTORS}@vectors.npz dataset.center=[1,2] | 2 | dataset.center has shape (2,)
-{VECTORS}@nan.npz | 2 | nan.npz: 'x' has NaN or inf in row 4 of the data
+{VECTORS}@nan.npz | 2 | dataset.x: column 'x' has NaN or inf in row 4 of the data
 train --config-dir @conf training=blobs dataset=broken | 2 | broken.yaml, line 2
 train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recursive
 train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
@@ -429,7 +429,7 @@ certify run=@box inputs=@q_none.csv | 2 | q_none.csv: no rows
 certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record has 1 features, the model was trained on 2
 certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record has 3 features
 certify run=@box inputs=@q_column.csv | 2 | q_column.csv: no column or key 'x'
-certify run=@box inputs=@q_nan.csv | 2 | q_nan.csv: 'x' has NaN or inf in row 2 of the data (line 3 of the file)
+certify run=@box inputs=@q_nan.csv | 2 | inputs: column 'x' has NaN or inf in row 2 of the data (line 3 of the file)
 certify run=@box inputs=@q_huge.csv | 2 | NaN or infinite feature
 certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 3 of the file) has the label 'up'
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times

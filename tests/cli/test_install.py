@@ -30,6 +30,7 @@ def test_configuration_inside_the_package_comes_first(tmp_path: Path, monkeypatc
         usage.config_dir.cache_clear()
 
 
+@pytest.mark.sweep  # make wheel runs what it builds
 def test_wheel_contains_package_and_configuration(tmp_path: Path) -> None:
     pytest.importorskip("build", reason="needs the dev extra")
     command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]

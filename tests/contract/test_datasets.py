@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 
-from agt.data.dataset import DataError, Dataset, Records
+from agt.data.dataset import DataError, Dataset, Records, uniform
 from agt.data.files import columns_of
 from agt.errors import AgtError, DataMissing
 from agt.settings import build
@@ -73,6 +73,7 @@ TABLE = {
     "town": RNG.choice(["a", "b", "c"], N),
     "label": np.array(["no", "yes"])[LABELS],
 }
+COPIES = np.isin(np.arange(N), (0, 2, 4, 6))  # of one content; of 0 and 2 everything is alike, 6 is public
 VECTORS = {"x": RNG.normal(size=(N, 4)).astype(np.float32), "label": LABELS}
 ASKED = {"age": "age", "town": "town", "label": "label"}
 NUMERIC = {"numeric": {"age": (18, 100)}, "categorical": {"town": ("a", "b")}, "label": "label", "classes": ("no", "yes")}
@@ -101,6 +102,20 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
                 "who": np.array([f"p{i // 2}" for i in range(N)]),
                 "open": (np.arange(N) // 2 % 7 == 0).astype(int),
                 "part": np.where(np.arange(N) // 2 % 4 == 3, "test", "train"),
+            },
+            "t.csv",
+            "age",
+            asked=ASKED,
+        ),
+    ),
+    "table with copies that differ in whose they are, whether they are public, or in nothing": (
+        "table",
+        Example(
+            {**NUMERIC, "unit": "who", "public": "open"},
+            {
+                **{name: np.where(COPIES, values[0], values) for name, values in TABLE.items()},
+                "who": np.where(np.isin(np.arange(N), (0, 2, 6)), "p0", [f"p{1 + i // 2}" for i in range(N)]),
+                "open": ((np.arange(N) // 2 % 7 == 3) & (np.arange(N) % 2 == 0)).astype(int),
             },
             "t.csv",
             "age",
@@ -182,6 +197,11 @@ def everyone(dataset: Dataset) -> dict[str, tuple[Any, ...]]:
 
 
 # -- the contract --------------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_split_has_its_public_rate() -> None:
+    names = [f"record {i}" for i in range(20_000)]
+    assert abs((uniform(names, "split") < 0.25).mean() - 0.25) < 0.01
 
 
 def test_every_kind_of_dataset_in_conf_has_an_example() -> None:

@@ -110,7 +110,7 @@ class TestDraws:
         """Of 5 audits at 95 % on the pair where most is to be expected, at most 2 (.001 if it were 5 % each)."""
         mechanism = MECHANISMS[name](**given)
         best = max(neighbouring_pairs(mechanism, range(9)), key=lambda pair: expected_bound(mechanism, pair, plan()))
-        verdicts = [audit_pair(mechanism, best, plan(seed, 500), 9).verdict for seed in range(5)]
+        verdicts = [audit_pair(mechanism, best, plan(seed, 500), 9)[1] for seed in range(5)]
         assert sum(verdict.violated for verdict in verdicts) <= 2
 
     @pytest.mark.parametrize("choosing", ["split", "fixed"])
@@ -122,15 +122,15 @@ class TestDraws:
                 return RandomizedResponse(eps=2 * self.eps).release(*given, **more)
 
         audited = audit_pair(Leaky(eps=1.0), DIFFERING, plan(choosing=choosing), 0)
-        assert audited.certain.outcome is Outcome.STANDS
-        assert audited.verdict.outcome is Outcome.VIOLATED
-        assert [finding.strength for finding in audited.drawn] == [
+        assert audited[0].outcome is Outcome.STANDS
+        assert audited[1].outcome is Outcome.VIOLATED
+        assert [finding.strength for finding in audited[1:]] == [
             Strength.CONFIDENT,
             Strength.ASYMPTOTIC,
             Strength.CREDIBLE,
             Strength.CONFIDENT,
         ]
-        assert [finding.outcome for finding in audited.drawn[1:]] == [Outcome.REPORTED] * 3
+        assert [finding.outcome for finding in audited[2:]] == [Outcome.REPORTED] * 3
 
     def test_a_label_that_tells_is_found_among_many(self) -> None:
         """Of ten classes one comes out on one side alone: the split finds it, whichever it is."""
@@ -141,7 +141,7 @@ class TestDraws:
                 labels[: len(labels) // 20] = 7 if predictions[0] == 1 else 3
                 return labels
 
-        found = audit_pair(Telling(eps=0.1, classes=10), DIFFERING, plan(), 0).verdict
+        found = audit_pair(Telling(eps=0.1, classes=10), DIFFERING, plan(), 0)[1]
         assert found.violated
 
     def test_without_data(self) -> None:
@@ -159,10 +159,10 @@ class TestDraws:
         mechanism, sides = CertifiedQuantile(eps=1.0), [np.array([k]) for k in (5, 6, 7)]
         near = audit_quantile(mechanism, (sides[0], sides[1]), 20, plan(trials=150), "none")
         far = audit_quantile(mechanism, (sides[0], sides[2]), 20, plan(trials=150), "none")
-        assert [finding.violated for finding in (near.certain, near.verdict)] == [False, False]
-        assert [finding.violated for finding in (far.certain, far.verdict)] == [True, True]
-        assert near.verdict.found is not None
-        assert near.verdict.found > 0.2
+        assert [finding.violated for finding in (near[0], near[1])] == [False, False]
+        assert [finding.violated for finding in (far[0], far[1])] == [True, True]
+        assert near[1].found is not None
+        assert near[1].found > 0.2
         with pytest.raises(ConfigError, match="a number has too many events to fix"):
             audit_quantile(mechanism, (sides[0], sides[1]), 20, plan(choosing="fixed"), "none")
 
@@ -219,11 +219,11 @@ class TestWeights:
         """The claim is attained at the sensitivity's own distance; beyond it, both ways of looking see it."""
         mechanism, heads = ReleaseWeights(mu=1.0), Heads.without_data(2)
         enough = audit_weights(mechanism, heads, plan(trials=150))
-        assert enough.certain.found == pytest.approx(1.0)
-        assert not any(finding.violated for finding in enough.findings)
+        assert enough[0].found == pytest.approx(1.0)
+        assert not any(finding.violated for finding in enough)
         half = audit_weights(mechanism, replace(heads, moves=0.5), plan(trials=150))
-        assert half.certain.violated
-        assert half.verdict.violated
+        assert half[0].violated
+        assert half[1].violated
 
     def test_neighbours_of_a_run(self) -> None:
         """Within the sensitivity that the run claims, and not far from it."""
@@ -233,4 +233,4 @@ class TestWeights:
         assert found is not None
         heads = found[1]
         assert 0.1 * model.moves < heads.apart <= model.moves
-        assert not audit_weights(ReleaseWeights(mu=1.0), heads, plan(trials=50)).certain.violated
+        assert not audit_weights(ReleaseWeights(mu=1.0), heads, plan(trials=50))[0].violated

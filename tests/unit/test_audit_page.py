@@ -8,9 +8,9 @@ from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
-from agt.audit.prediction import nothing_to_tell
-from agt.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
 from agt_cli.audit.page import AGAIN, headline, lines, row
+from agt_cli.audit.prediction import nothing_to_tell
+from agt_cli.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 

@@ -10,7 +10,15 @@ from agt.api import fit
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome
 from agt.audit.neighbours import retrained, without
-from agt.audit.prediction import (
+from agt.data.arrays import Declared
+from agt.data.dataset import CONTENT
+from agt.errors import ConfigError
+from agt.mechanisms.claims import Labelling
+from agt.mechanisms.composition import PureDP
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.models.model import Model
+from agt.training.ensemble import EnsembleConfig, shards
+from agt_cli.audit.prediction import (
     LabelEvent,
     LabellingPair,
     Poisoner,
@@ -24,14 +32,6 @@ from agt.audit.prediction import (
     most_telling,
     names_into,
 )
-from agt.data.arrays import Declared
-from agt.data.dataset import CONTENT
-from agt.errors import ConfigError
-from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import PureDP
-from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.models.model import Model
-from agt.training.ensemble import EnsembleConfig, shards
 
 ONE = Claimed.of(PureDP(1.0))
 

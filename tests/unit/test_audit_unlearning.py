@@ -7,10 +7,10 @@ import pytest
 from synthetic import make_records
 
 from agt.audit.findings import Finding, Outcome
-from agt.audit.unlearning import Attack, Effort, ForgetSets, Promised, Served, audit_unlearning
 from agt.errors import CheckError, ConfigError
 from agt.numeric import gaussian_mu
 from agt_cli.audit.selftest import CLOSE, EFFORT, EXACT, GONE, MeanModel, looking, request
+from agt_cli.audit.unlearning import Attack, Effort, ForgetSets, Promised, Served, audit_unlearning
 
 
 @pytest.mark.parametrize("seed", range(2))

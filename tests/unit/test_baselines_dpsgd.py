@@ -63,6 +63,7 @@ def spent(plan: Plan, delta: float = 1e-5) -> float:
         return float(accountant.get_epsilon(delta, eps_error=1e-3))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("epsilon", "batch", "epochs"), [(0.5, 400, 1.2)])
 def test_the_noise_is_the_one_opacus_finds(epsilon: float, batch: int, epochs: float) -> None:
     from opacus.accountants.utils import get_noise_multiplier
@@ -79,7 +80,7 @@ def test_the_noise_is_the_one_opacus_finds(epsilon: float, batch: int, epochs: f
         assert 0.99 * epsilon < spent(plan) <= epsilon * 1.005
 
 
-@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(0.5, 0.04, 30), (8.0, 0.1, 10)])
+@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(0.5, 0.04, 30)])
 def test_another_library_agrees_in_both_directions(epsilon: float, rate: float, steps: int) -> None:
     from dp_accounting import dp_event, pld
 
@@ -95,10 +96,6 @@ def test_full_batch_is_the_gaussian_mechanism() -> None:
     assert (plan.rate, plan.steps) == (1.0, 40)
     assert 0.7 <= spent(plan) <= 0.7 + 3e-3
     assert spent(Plan(1.0, 40, 0.99 * plan.noise)) > 0.7 + 3e-3  # less noise spends more
-
-
-def test_epochs_are_steps_at_the_public_size() -> None:
-    assert make(epochs=2.0, batch=300).plan(1000, *BUDGET).steps == 7
 
 
 def test_each_record_is_clipped_to_the_norm_and_summed() -> None:
@@ -127,15 +124,6 @@ def test_no_record_moves_the_weights_further_than_the_clip() -> None:
     length = np.sqrt(sum((c**2).sum() for c in moved.values()))
     assert length == pytest.approx(0.5 * 0.3, rel=1e-4)
     assert length <= 0.5 * 0.3
-
-
-def test_blocks_of_records_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = data(50)
-    whole = one_step(head(), x, y, make(), noise=1.0)
-    monkeypatch.setattr(dpsgd, "_BYTES", 8 * 19 * 7)  # seven records of 19 parameters
-    parts = one_step(head(), x, y, make(), noise=1.0)
-    for n, change in whole.items():
-        np.testing.assert_allclose(parts[n], change, atol=1e-12)
 
 
 def test_the_noise_on_a_step_is_clip_times_multiplier_over_batch() -> None:

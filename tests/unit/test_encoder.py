@@ -1,6 +1,5 @@
 """The frozen encoder: trained on public records, cached, loaded or refused; features depend on one record alone."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +9,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from agt.data.blobs import Blobs
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.medmnist import MedMnist
-from agt.errors import ConfigError, DataMissing
+from agt.errors import DataMissing
 from agt.facts import grounds, void
-from agt.settings import validate
 from agt.store import Folder, NewFolder
 from experiments import encoder as module
-from experiments.encoder import Encoder, EncoderConfig, OnProgress, load_encoder
-from experiments.encoder import encode as encode_all
+from experiments.encoder import Encoder, EncoderConfig, load_encoder
 
 
 @pytest.fixture(scope="module")
@@ -50,30 +46,14 @@ def only_file(config: EncoderConfig) -> Path:
     return path
 
 
-def encode(config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None) -> tuple[Dataset, Any]:
+def encode(config: EncoderConfig, dataset: Dataset) -> tuple[Dataset, Any]:
     """The data set as its encoder sees it, and the encoder's dense layers."""
-    encoder = load_encoder(config, dataset, on_progress)
-    return encode_all(encoder, dataset), encoder.head()
+    encoder = load_encoder(config, dataset)
+    return encoder.encode(dataset), encoder.head()
 
 
 def rows_of(records: Records, rows: Any) -> Records:
     return records.take(np.asarray(rows))
-
-
-def test_layout_is_the_papers(dataset: Dataset, config: EncoderConfig) -> None:
-    encoded, head = encode(config, dataset)
-    assert encoded.train.features.shape == (len(dataset.train), 3200)
-    assert encoded.train.features.dtype == np.float32
-    assert head is not None
-    assert {name: tuple(tensor.shape) for name, tensor in head.items()} == {
-        "weight.0": (20, 3200),
-        "bias.0": (20,),
-        "weight.1": (1, 20),
-        "bias.1": (1,),
-    }
-    tensors = load_file(only_file(config))
-    assert tuple(tensors["conv.0.weight"].shape) == (16, 1, 4, 4)
-    assert tuple(tensors["conv.2.weight"].shape) == (32, 16, 4, 4)
 
 
 def test_features_are_the_convolutions_by_definition(dataset: Dataset, config: EncoderConfig) -> None:
@@ -169,19 +149,6 @@ def test_a_kept_encoder_makes_the_same_bits(dataset: Dataset, config: EncoderCon
         kept.apply(np.zeros((1, 1, 20, 20), np.float32))
 
 
-def test_training_learns_and_reports_progress(dataset: Dataset, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    config = EncoderConfig(epochs=4, batch=64, hidden=(20,), cache_dir=tmp_path)
-    assert dataset.pretrain is not None
-    _, head = encode(config, dataset, lambda step, steps: seen.append((step, steps)))
-    steps = 4 * -(-len(dataset.pretrain) // 64)
-    assert seen == [(step, steps) for step in range(1, steps + 1)]
-    with torch.inference_mode():
-        logits = load_encoder(config, dataset).model(torch.from_numpy(dataset.pretrain.features))[:, 0].numpy()
-    assert ((logits > 0) == dataset.pretrain.labels).mean() > 0.9
-    assert head is not None
-
-
 def test_training_is_reproducible_and_leaves_global_state_alone(dataset: Dataset, tmp_path: Path) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -193,26 +160,6 @@ def test_training_is_reproducible_and_leaves_global_state_alone(dataset: Dataset
     assert digests[0] == digests[1] != digests[2]
     assert torch.equal(torch.rand(3), expected)
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_batches_are_balanced() -> None:
-    labels = np.array([0] * 90 + [1] * 10)
-    rows = np.concatenate(list(module._batches(labels, EncoderConfig(epochs=50, batch=30))))
-    assert len(rows) == 5000
-    assert labels[rows].mean() == pytest.approx(0.5, abs=0.03)
-    assert set(rows) == set(range(100))
-    plain = np.concatenate(list(module._batches(labels, EncoderConfig(epochs=1, batch=30, balanced=False))))
-    assert sorted(plain) == list(range(100))
-
-
-def test_cache_is_reused(dataset: Dataset, config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_encoder(config, dataset).digest
-
-    def train(*_: Any) -> nn.Module:
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(module, "_train", train)
-    assert load_encoder(config, dataset).digest == first
 
 
 @pytest.mark.parametrize("change", [{"seed": 5}, {"hidden": (21,)}, {"epochs": 1}, {"lr": 2e-3}, {"balanced": False}])
@@ -287,16 +234,6 @@ def test_other_code_or_versions_are_another_encoder(
     assert len(names) == 3
 
 
-def test_an_interrupted_write_leaves_no_file(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        load_encoder(EncoderConfig(epochs=1, hidden=(8,), cache_dir=tmp_path), dataset)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_given_weights(dataset: Dataset, tmp_path: Path) -> None:
     config, path = cached(dataset, tmp_path)
     given = EncoderConfig(hidden=(8,), weights=path, cache_dir=tmp_path / "unused")
@@ -349,17 +286,3 @@ def test_nothing_to_train_on(dataset: Dataset, tmp_path: Path, medmnist_file: Ca
     with pytest.raises(DataError, match="the public records have one class only"):
         encode(config, replace(dataset, pretrain=one_class))
     assert not (tmp_path / "cache").exists()
-
-
-def test_several_classes(tmp_path: Path, medmnist_file: Callable[..., Path]) -> None:
-    source = MedMnist(name="octmnist", path=medmnist_file(), held_out=(3,), finetune_classes=(2, 3), keep={2: 0.3})
-    _, head = encode(EncoderConfig(epochs=1, hidden=(), cache_dir=tmp_path / "cache"), source.load())
-    assert head is not None
-    assert {name: tuple(tensor.shape) for name, tensor in head.items()} == {"weight.0": (3, 3200), "bias.0": (3,)}
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"model\.encoder\.channels"):
-        validate(EncoderConfig, {"channels": [16]}, "model.encoder")
-    with pytest.raises(ConfigError, match=r"model\.encoder\.epoch: unknown key; did you mean 'epochs'\?"):
-        validate(EncoderConfig, {"epoch": 2}, "model.encoder")

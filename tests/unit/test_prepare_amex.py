@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings
 from agt.errors import ConfigError, DataMissing
-from agt.settings import build, validate
+from agt.settings import build
 from agt_cli.usage import options
 from experiments.amex import Amex
 from experiments.folder import ArrayFolder
@@ -91,16 +91,6 @@ def by_id(folder: Path) -> dict[str, tuple[Any, ...]]:
         a["id"][i].decode(): (a["x"][i].tobytes(), int(a["label"][i]), a["unit"][i], bool(a["is_test"][i]))
         for i in range(len(a["x"]))
     }
-
-
-def test_generated_files_have_the_schema(frame: pd.DataFrame) -> None:
-    assert len(frame) == ROWS
-    assert frame.shape[1] == 190
-    letters = pd.Series([name[0] for name in frame.columns if name not in ("customer_ID", "S_2")]).value_counts()
-    assert letters.to_dict() == {"D": 96, "B": 40, "R": 28, "S": 21, "P": 3}
-    assert frame["customer_ID"].value_counts().max() == 13
-    assert not frame.duplicated(["customer_ID", "S_2"]).any()
-    assert frame["P_2"].isna().any()
 
 
 def test_values_labels_units_and_split(own: Callable[..., Amex], frame: pd.DataFrame, raw: Path) -> None:
@@ -261,13 +251,3 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
         DataMissing, match=r"none\.csv is not there: accept the rules at https.*kaggle competitions download"
     ):
         run(amex(tmp_path, data="none.csv"))
-
-
-def test_text_categories_that_are_numbers_in_a_parquet(own: Callable[..., Amex]) -> None:
-    with pytest.raises(DataError, match=r"column 'D_63' holds int64, expected text"):
-        run(own(data=lambda t: t.assign(D_63=1), suffix=".parquet"))
-
-
-def test_settings_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the range of D is \[2, -1\]: low must be below high"):
-        validate(Amex, {"out": "x", "clamp": {"D": [2, -1]}}, "prepare")

@@ -14,7 +14,7 @@ import pytest
 from agt.data.dataset import DataError
 from agt.data.embeddings import Embeddings, read_prepared
 from agt.errors import ConfigError, DataMissing
-from agt.store import file_sha256, seal, unseal
+from agt.store import seal, unseal
 from experiments.folder import open_folder
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
@@ -121,28 +121,6 @@ def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(tmp_pa
     assert np.array_equal(np.load(tmp_path / "d" / "x.npy"), X)
 
 
-def test_room_counts_what_is_on_the_disk_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    wide = {**COLUMNS, "x": ((10, 100_000), "<f4")}
-    for done in (0, 5):
-        with open_folder(tmp_path / "d", SETTINGS) as folder:
-            monkeypatch.setattr(folder, "require_room", asked.append)
-            folder.allocate(wide)
-            if not done:
-                folder.write("x", 0, np.ones((5, 100_000), dtype=np.float32))
-                folder.finish_chunk()
-    assert asked[0] > 4_000_000
-    assert asked[1] < 2_200_000
-
-
-def test_nothing_finished_is_nothing_to_keep(tmp_path: Path) -> None:
-    write(tmp_path / "d", until=0)
-    wider = {**COLUMNS, "x": ((10, 5), "<f4")}
-    with open_folder(tmp_path / "d", {"prepare": {"pooling": "last"}}) as folder:
-        folder.allocate(wider)
-    assert np.load(tmp_path / "d.part" / "x.npy").shape == (10, 5)
-
-
 def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
     with open_folder(tmp_path / "d", SETTINGS), pytest.raises(ConfigError, match="another process is preparing"):
         write(tmp_path / "d")
@@ -219,22 +197,3 @@ def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
     assert "units were mixed" in units.selection.why
     reseal(tmp_path / "d", alone=None)
     assert not Embeddings(path=tmp_path / "d", is_test="is_test").load().selection.held, "silence is no promise"
-
-
-def test_arrays_are_hashed_once_in_a_process_and_again_when_they_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "d")
-    hashed: list[str] = []
-
-    def counting(path: Path) -> str:
-        hashed.append(path.name)
-        return file_sha256(path)
-
-    monkeypatch.setattr("agt.data.embeddings.file_sha256", counting)
-    for _ in range(3):
-        read_prepared(tmp_path / "d")
-    assert sorted(hashed) == ["id.npy", "is_test.npy", "label.npy", "x.npy"]
-    flip(tmp_path / "d" / "x.npy", -1)
-    with pytest.raises(DataError, match=r"x\.npy: its content is not what was prepared"):
-        read_prepared(tmp_path / "d")

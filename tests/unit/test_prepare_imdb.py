@@ -1,25 +1,22 @@
 """IMDB: reviews to vectors, by a small randomly initialised GPT-2 and a tokenizer trained and saved here."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("transformers", reason="needs the text extra")
-
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import AutoModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
 from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
-from experiments.imdb import Embedder, Imdb, pool
+from experiments.imdb import Embedder, Imdb
 
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the text extra")
 WORDS = ("the", "film", "was", "good", "bad", "long", "short", "and", "I", "we", "liked", "hated", "every", "minute")
 
 
@@ -34,6 +31,9 @@ def reviews(n: int = 40) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a GPT-2 of two layers, width 16, 64 positions."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast  # seconds, of which other files need none
+
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -72,6 +72,8 @@ def vectors(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("pooling", ["mean", "last", "max"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_vectors_are_the_model_s(imdb: Callable[..., Imdb], gpt2: Path, pooling: str, batch: int) -> None:
+    from transformers import AutoModel, PreTrainedTokenizerFast
+
     x = np.load(run(imdb(pooling=pooling, batch=batch)) / "x.npy")
     tokenizer, model = PreTrainedTokenizerFast.from_pretrained(gpt2), AutoModel.from_pretrained(gpt2).eval()
     for row, text in enumerate(reviews()["text"]):
@@ -80,14 +82,6 @@ def test_vectors_are_the_model_s(imdb: Callable[..., Imdb], gpt2: Path, pooling:
             states = model(input_ids=torch.tensor([tokens])).last_hidden_state[0].numpy()
         expected = {"mean": states.mean(axis=0), "last": states[-1], "max": states.max(axis=0)}[pooling]
         np.testing.assert_allclose(x[row], expected, atol=1e-5)
-
-
-def test_pooling_leaves_the_padding_out() -> None:
-    states = torch.tensor([[[1.0, -5.0], [3.0, -1.0], [99.0, 99.0]], [[-2.0, 0.0], [99.0, 99.0], [99.0, 99.0]]])
-    mask = torch.tensor([[True, True, False], [True, False, False]])
-    assert pool(states, mask, "mean").tolist() == [[2.0, -3.0], [-2.0, 0.0]]
-    assert pool(states, mask, "last").tolist() == [[3.0, -1.0], [-2.0, 0.0]]
-    assert pool(states, mask, "max").tolist() == [[3.0, -1.0], [-2.0, 0.0]]
 
 
 def test_names_labels_split_and_center(imdb: Callable[..., Imdb]) -> None:
@@ -160,16 +154,6 @@ def test_a_killed_run_resumes(imdb: Callable[..., Imdb], monkeypatch: pytest.Mon
     limit = False
     assert vectors(run(imdb())) == whole
     assert done == [8] * 5, "no chunk twice"
-
-
-def test_half_precision_on_the_disk(imdb: Callable[..., Imdb], monkeypatch: pytest.MonkeyPatch) -> None:
-    half, full = (np.load(run(imdb(out=d, stored=d)) / "x.npy") for d in ("float16", "float32"))
-    assert half.dtype == np.float16
-    assert np.array_equal(half, full.astype(np.float16))
-    embed = Embedder.embed
-    monkeypatch.setattr(Embedder, "embed", lambda self, texts, batch: embed(self, texts, batch) * 1e6)
-    with pytest.raises(DataError, match=r"beyond float16: use prepare\.stored=float32"):
-        run(imdb(out="overflow", stored="float16"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reproducing import an_entry, made, rows_of, values
+from reproducing import an_entry, made, values
 from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.bounds.network import Box
@@ -101,11 +101,7 @@ def test_two_rows_alike_are_refused(entry: Callable[..., Entry], tmp_path: Path)
         render(here, kind, record)
 
 
-def test_a_label_that_nobody_has_is_refused(entry: Callable[..., Entry]) -> None:
-    with pytest.raises(ConfigError, match="only=7"):
-        rows_of(entry("certified_by_k", ours=Profile()), only=7)
-
-
+@pytest.mark.sweep
 def test_before_training_is_the_base_model(
     entry: Callable[..., Entry], medmnist_file: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -131,6 +127,7 @@ def test_before_training_is_the_base_model(
     assert values(normal)["accuracy before training"]["ours"] >= 0.9  # the base model knows normal records
 
 
+@pytest.mark.sweep
 def test_a_curve_ends_where_the_run_does(
     entry: Callable[..., Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,15 +146,9 @@ def test_a_curve_ends_where_the_run_does(
     monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
     again = made(here, tmp_path / "again", **settings)
     assert again.table.equals(section.table)
-    tables = sorted(here.runs.folder.glob("*.parquet"))
-    for table, other in zip(tables, [*tables[1:], tables[0]], strict=True):  # each gets another's
-        table.with_suffix(".aside").write_bytes(other.read_bytes())
-    for table in tables:
-        table.with_suffix(".aside").rename(table)
-    with pytest.raises(ConfigError, match=r"not the table that .* was written with: delete"):
-        rows_of(here, **settings)
 
 
+@pytest.mark.sweep
 def test_half_certified_compares_the_same_initialisations(entry: Callable[..., Entry], tmp_path: Path) -> None:
     here = entry("half_certified")
     section = made(here, tmp_path / "r", seeds=2, grids={"paper": ["kgrid.max=8"]})

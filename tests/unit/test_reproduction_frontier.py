@@ -49,11 +49,6 @@ def test_the_k_at_half(distance: list[int], ks: Any, half: int, exact: bool) -> 
     assert found.accuracy == pytest.approx(1 - 1 / len(distance))
 
 
-def test_the_most_accurate_of_those_that_reach_k() -> None:
-    seen = [Reached(0.9, 5, True), Reached(0.8, 50, True), Reached(0.8, 60, True), Reached(0.7, 500, True)]
-    assert [best(seen, k) for k in (1, 5, 6, 60, 61, 501)] == [0, 0, 2, 2, 3, None]
-
-
 def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +70,7 @@ def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
     assert (rows[HALF] == 9).all()
 
 
+@pytest.mark.sweep
 def test_halves_in_turn_are_what_the_runs_say(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, BLOBS, OURS)
     section = made(here, tmp_path / "r", methods=[BOXES, LINEAR], ks=[1, 4], initialisations=2)
@@ -103,6 +99,7 @@ def test_halves_in_turn_are_what_the_runs_say(tmp_path: Path) -> None:
     assert (tmp_path / "r" / "figures" / "figure.png").is_file()
 
 
+@pytest.mark.sweep
 def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, BLOBS, OURS)
     section = made(here, tmp_path / "r", methods=[LINEAR], ks=[1], chosen_on="folds", folds=3)
@@ -137,6 +134,7 @@ def test_a_draw_is_given_where_one_chooses_and_there_alone(settings: dict[str, A
         KINDS["frontier"](OURS, {"methods": [LINEAR], **settings}, "here")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in experiment_names() if name not in ("octmnist", "removal", "unlearning")])
 def test_methods_compose_and_stand_under_their_profiles_rules(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)

@@ -77,6 +77,7 @@ def test_bounds_hold_and_keep_their_order(tmp_path: Path) -> None:
         rows_of(entry, run=[], removals=500)
 
 
+@pytest.mark.sweep
 def test_settings_show_what_supports_more_removals(tmp_path: Path) -> None:
     entry = entry_of("removal_settings", tmp_path)
     rows = rows_of(entry, run=[], strengths=[0.001, 0.1], sigmas=[0.1, 1.0], draws=1, records=4)
@@ -92,6 +93,7 @@ def test_settings_show_what_supports_more_removals(tmp_path: Path) -> None:
     assert "hides nothing" in " ".join(section.notes)
 
 
+@pytest.mark.sweep
 def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path) -> None:
     entry = entry_of("removal_budgets", tmp_path)
     rows = rows_of(entry, run=[], strengths=[0.1], eps=[0.5, 2.0], removals=10, draws=1, records=4)
@@ -100,28 +102,7 @@ def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path)
     assert needed["paper", 0.5] > 3 * needed["ours", 0.5] > 3 * needed["ours", 2.0]
 
 
-def test_the_hardest_images_are_those_that_move_the_weights_most(tmp_path: Path) -> None:
-    entry = entry_of("removal_difficulty", tmp_path, profiles={"ours": OURS})
-    rows = rows_of(entry, run=[], shown=3)
-    moved = rows.set_index(["side", "rank"])["moved"]
-    assert moved["hardest", 1] >= moved["hardest", 3] > moved["easiest", 3] >= moved["easiest", 1]
-    assert set(rows["digit"]) <= {"3", "8"}
-    section = made(entry, tmp_path / "r", run=[], shown=3)
-    assert "p0" not in section.table
-    assert (tmp_path / "r" / "figures" / "figure.png").is_file()
-
-
-def test_times_stand_beside_training(tmp_path: Path) -> None:
-    entry = entry_of("removal_times", tmp_path)
-    rows = rows_of(entry, rows=[{"label": "digits", "data": "small digits"}], removals=5, anew=2)
-    assert (rows["training / removal"] * rows["removal"]).to_numpy() == pytest.approx(rows["training"].to_numpy())
-    other = entry_of(
-        "removal_times", tmp_path, ("dataset=digits", "model=linear", "training=recipe", "certificate=stability")
-    )
-    with pytest.raises(ConfigError, match="certificate=removal"):
-        rows_of(other, rows=[{"label": "digits", "data": "small digits"}])
-
-
+@pytest.mark.sweep
 def test_certificates_keep_an_ensemble_answering(tmp_path: Path) -> None:
     entry = entry_of("answered_while_waiting", tmp_path, WAITING, {"ours": Profile(privacy="remove", unlearning="remove")})
     rows = rows_of(entry, run=[], members=3, requests=[1, 4, 20], draws=4)
@@ -169,6 +150,7 @@ def test_what_one_record_may_cost_is_what_the_group_pays() -> None:
     assert delta * sum(math.exp(i * one) for i in range(10)) == pytest.approx(1e-4)
 
 
+@pytest.mark.sweep
 def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_path: Path) -> None:
     entry = entry_of("private_features", tmp_path, (*HEAD, "dataset.classes=[0,1,2]"))
     settings = {

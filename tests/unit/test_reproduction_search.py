@@ -13,7 +13,7 @@ import torch
 from reproducing import values
 from synthetic import make_head, make_recipe, make_records, make_training
 
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError
 from agt.models.box import BoxModel
 from agt.settings import BatchConfig, default_n_max
 from agt.training.batches import BatchPlan
@@ -86,24 +86,6 @@ def test_batches_shrink_in_equal_steps_down_to_the_least() -> None:
     assert batch_counts(50, 64, 4) == (1,)
 
 
-def test_the_search_tries_two_sizes_on_either_side() -> None:
-    def found(certified: dict[int, float]) -> tuple[list[int], bool, bool, set[int]]:
-        def probe(count: int) -> dict[str, Any]:
-            return {"steps": count, "certified": certified.get(count, 0.0)}
-
-        probes = searched((1, 2, 4, 8, 16, 32, 64, 128), probe, 0.95)
-        enough = [p["steps"] for p in probes if p["enough"]]
-        return enough, probes[0][MONOTONE], probes[0]["least tried"], {p["steps"] for p in probes}
-
-    enough, *agrees, tried = found({1: 1.0, 2: 0.99, 4: 0.96})
-    assert (enough, *agrees) == ([4], True, False)
-    assert {2, 4, 8, 16} <= tried
-    assert found({1: 1.0, 2: 0.99, 8: 0.97})[:2] == ([2], False)  # 4 fails, 8 passes: bisection alone never looks at it
-    assert found({}) == ([], True, False, {1, 2})
-    assert not found({2: 1.0})[1]
-    assert found(dict.fromkeys((1, 2, 4, 8, 16, 32, 64, 128), 1.0))[:3] == ([128], True, True)
-
-
 def test_the_cap_on_a_batch_leaves_room_for_whole_customers() -> None:
     """Customers of 13 rows in batches of about 300: the usual cap, which assumes single rows, is too small."""
     assert largest_batch(700.0, 1) == default_n_max(700.0)
@@ -147,18 +129,7 @@ def test_the_answer_is_that_of_trying_every_batch(folder: Path, tmp_path: Path, 
     pd.testing.assert_frame_equal(again.table, result.table)
 
 
-def test_tables_say_synthetic_what_one_k_counts_and_how_good_the_network_is(folder: Path, tmp_path: Path) -> None:
-    smoke = made(folder, tmp_path, claims=["privacy"], least=450).table.iloc[0]
-    assert smoke["data"] == "AMEX-shaped SYNTHETIC statements, 1,000 (unit: customer)"
-    assert smoke["k counts"] == "up to k units of up to 13 records added or removed in all"
-    assert max(smoke["larger class"], smoke["given one label"]) <= 1
-    assert smoke["larger class"] >= 0.5
-    assert smoke["seconds per step"] > 0
-    paper = made(folder, tmp_path / "paper", "paper", claims=["unlearning"], least=450).table.iloc[0]
-    assert paper["data"] == "AMEX-shaped SYNTHETIC statements, 1,000 (unit: statement)"
-    assert paper["k counts"] == "up to k records removed"
-
-
+@pytest.mark.sweep
 def test_more_than_all_records_is_said_and_drawn_nowhere(folder: Path, tmp_path: Path) -> None:
     result = made(folder, tmp_path, claims=["privacy"], run=["training.lr=3000"], least=450)
     row = result.table.iloc[0]
@@ -206,11 +177,6 @@ def test_prepared_data_comes_first_even_if_unfinished(either: Any, tmp_path: Pat
     assert either(f"data_dir={tmp_path}") == ()
 
 
-def test_nothing_stands_in_for_data_that_was_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match="agt data prepare amex"):
-        made(folder, tmp_path, "paper", "dataset.path=mistyped", data="either")
-
-
 def test_read_only_features_train_predict_and_certify() -> None:
     """Memory-mapped features: PyTorch warns about each that it is given, and a warning is an error here."""
     rng = np.random.default_rng(0)
@@ -233,6 +199,7 @@ def test_read_only_features_train_predict_and_certify() -> None:
     assert ((margins[0] > 0) == (predicted == 1)).all()
 
 
+@pytest.mark.sweep
 def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out(folder: Path, tmp_path: Path) -> None:
     result = made(folder, tmp_path, claims=["privacy"], seeds={"smoke": 3})
     assert result.table["seed"].tolist() == [0, 1, 2]

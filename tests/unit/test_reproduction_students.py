@@ -79,6 +79,7 @@ def test_draws_differ_and_repeat(entry: Entry) -> None:
     assert one["low"][0] < one["high"][0]
 
 
+@pytest.mark.sweep
 def test_votes_and_the_private_trainings(entry: Entry, tmp_path: Path) -> None:
     linear = ("model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "certificate=stability")
     teachers = [

@@ -49,6 +49,7 @@ def entry_of(name: str, artifact: str, profiles: tuple[ProfileName, ...], folder
     return Entry(experiment, found, chosen, runs)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "artifact", "profiles"), CASES)
 def test_settings_are_known_and_runs_compose(
     name: str, artifact: str, profiles: tuple[ProfileName, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
