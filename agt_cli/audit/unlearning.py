@@ -455,7 +455,7 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Find
         for earlier, _ in noises[:place]
     ]
     limit, ratio = float(norm.isf(error / 2 / len(alike))), math.sqrt(size / coordinates)
-    lowest = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
+    least = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
     seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {max(alike):.3g} of theirs"
     wrong = ["it is too small"] if float(chi2.cdf(size, coordinates)) < error else []
     wrong += ["it was not drawn anew"] if max(alike) > limit else []
@@ -469,7 +469,7 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Find
         measure="noise/claimed",
         found=ratio,
         confidence=effort.confidence,
-        noticeable=f"a standard deviation below {lowest:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+        noticeable=f"a standard deviation below {least:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
     )
 
 
