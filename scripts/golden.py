@@ -53,8 +53,8 @@ PAGES = {".md", ".html", ".png", ".pdf", ".svg"}
 SAID = {".err", ".said"}
 """Ends of names of files that only people read: they have to be there, and that is all."""
 MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
-    (re.compile(rb'("(?:error|(?:test_)?verdict)": )"(?:[^"\\]|\\.)*"'), rb"\1...", "messages inside JSON"),
-    (re.compile(rb'("peak_(?:gib|memory_mib)": )[\d.]+'), rb"\1...", "memory of the process, never twice the same"),
+    (re.compile(rb'("(?:error|noticeable|(?:test_)?verdict)": )"(?:[^"\\]|\\.)*"'), rb"\1...", "messages inside JSON"),
+    (re.compile(rb'("peak_(?:gib|memory_[gm]ib)": )[\d.]+'), rb"\1...", "memory of the process, never twice the same"),
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
     (re.compile(rb"agt_cli\.papers\.(?:prepare\.)?"), b"experiments.", "moved; the old one resolves"),
     (
