@@ -458,7 +458,7 @@ train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
 train lr=1 | 2 | 'lr' | did you mean 'training.lr'
 train 'training.lr=[1' | 2 | 'training.lr=[1' cannot be read
 train --resolve | 2 | --resolve
-train model=custom model._target_=agt.models.heads.Head | 2 | heads.Head cannot be made
+train model=custom model._target_=agt.models.heads.HeadBuilder | 2 | heads.HeadBuilder cannot be made
 train model=custom model._target_=torch.nn.Linear | 2 | torch.nn.Linear cannot be made | in_features
 train model=custom model._target_=torch.nn.ReLU | 2 | of the type ReLU | nn.Sequential
 train dataset=digits 'dataset.classes=[3,5,8]' | 2 | binary_cross_entropy needs two classes
