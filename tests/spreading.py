@@ -165,7 +165,7 @@ BROKEN: dict[str, tuple[str, Any]] = {
 def small_blocks() -> Iterator[None]:
     """Blocks of so few queries and records that all processes get some, and a sum has many pieces."""
     with ExitStack() as stack:
-        for place in ("linear.ROWS", "ensemble.ROWS", "box.BLOCK"):
+        for place in ("linear.ROWS", "model.ROWS", "box.BLOCK"):
             stack.enter_context(patch(f"agt.models.{place}", 64))
         for place in ("training.linear.BLOCK", "tube.network._ROWS"):
             stack.enter_context(patch(f"agt.{place}", 256))

@@ -123,7 +123,7 @@ def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatc
         ('label: "y\npath: t.csv\n', "conf/dataset/mine.yaml, line 3"),
         ("label: y\nlabel: z\n", "conf/dataset/mine.yaml, line 2: found duplicate key label"),
         ("\tlabel: y\n", "conf/dataset/mine.yaml, line 1"),
-        ("label: y\n", "let .*mine.yaml begin with defaults: \\[table, _self_\\]"),
+        ("label: y\n", "let your own dataset begin with defaults: \\[table, _self_\\]"),
         ("label: \x01\n", "mine.yaml: no text in UTF-8 without control characters"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_record_that_was_changed_is_refused(
 def test_removals_alone_may_not_carry_privacy(agt: Agt) -> None:
     said = agt("train", *DIGITS, *SGD, "relation=remove")
     assert said.code == 0, said.err
-    assert "condition g does not hold" in (Path(said.json["run"]) / "report.md").read_text()
+    assert "g symmetric relation **not held**" in (Path(said.json["run"]) / "report.md").read_text()
 
 
 def test_a_record_from_before_the_choice_is_one_of_boxes(agt: Agt, trained: Path) -> None:
