@@ -297,7 +297,7 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
             slack = 1e-9 * (high - low if linear else low)
             for minor in (False, True):
                 ticks = axis.get_ticklocs(minor=minor)
-                axis.set_ticks(ticks[(ticks >= low - slack) & (ticks <= high + slack)], minor=minor)
+                axis.set_ticks([tick for tick in ticks if low - slack <= tick <= high + slack], minor=minor)
 
 
 @contextmanager
