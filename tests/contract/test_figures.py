@@ -153,3 +153,11 @@ def test_axes_end_with_the_data_and_no_label_meets_another(tmp_path: Path, drawn
     boxes += [text.get_window_extent() for text in (*figure.legends[0].get_texts(), figure._suptitle)]  # type: ignore[attr-defined]
     for place, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+
+
+def test_an_axis_of_names_ends_with_them(tmp_path: Path, drawn: list[Figure]) -> None:
+    data = pd.DataFrame({"x": ["1 of 8", "2 of 8"], "y": (0.2, 0.4), "series": "one"})
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, Curves("c", "x", "y", "batches", "accuracy", "data", log=False), data)
+    (axes,) = (one for one in drawn[-1].axes if one.axison)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1 of 8", "2 of 8"]
