@@ -348,7 +348,7 @@ def _equal(
     same = f"{both} are the same in every attack: {total:,} values"
     meaning = same if wrong is None else f"after {_after(wrong)}, {wrong.words} between {both}"
     noticeable = "one value that differs, in the attacks that were made"
-    compared_by = f"{both} are compared value by value"
+    compared_by = "what unlearning leaves and what training without the records gives are compared value by value"
     return trials, _seen(subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0)
 
 
