@@ -400,7 +400,7 @@ class TubeConfig(CertificateKind):
 
     name: Literal["tube"] = "tube"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    length: Annotated[float, Field(gt=0, le=1e6)] = 16.0
+    length: Annotated[float, Field(ge=1e-100, le=1e6)] = 16.0  # squares of much smaller ones would vanish
     spread: Annotated[float, Field(ge=0, le=1e6)] = 1.0
     norms: Literal["cheap", "exact"] = "cheap"
 

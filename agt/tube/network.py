@@ -272,9 +272,12 @@ class TubeNetwork:
             yield CurvaturePart(x, q @ self.outputs, slope, bend)
 
 
+VANISHED = 1e-150  # more than any number whose square underflows
+
+
 def start_norm(weight: Tensor) -> float:
-    """|W|, Frobenius, rounded up."""
-    return float(torch.linalg.vector_norm(weight)) * (1 + 2 * (weight.numel() + 4) * UNIT)
+    """|W|, Frobenius, rounded up; squares that vanish are covered by what is added for each weight."""
+    return float(torch.linalg.vector_norm(weight)) * (1 + 2 * (weight.numel() + 4) * UNIT) + weight.numel() * VANISHED
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from tubes import BATCHES, CASES, KS, WIDTH, TubeCase
 
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.settings import RelationConfig
+from agt.settings import RelationConfig, TubeConfig, validate
 from agt.training.linear import LinearLoss, Schedule, rows_moved
-from agt.tube.network import ERROR, SMOOTH, Meter, schedule
+from agt.tube.network import ERROR, SMOOTH, Meter, schedule, start_norm
 from agt.tube.training import TubeTrained, greatest, look, room_of, train_tube
 
 CASE = {case.name: case for case in CASES}
@@ -61,6 +61,15 @@ def test_what_is_computed_errs_by_less_than_is_charged(name: str) -> None:
         for z, *computed in zip(at, *(part.numpy() for part in SMOOTH[name].at(torch.from_numpy(at))), strict=True):
             for mine, true in zip(computed, exactly(name, z), strict=True):
                 assert abs(mpmath.mpf(float(mine)) - true) <= ERROR * (1 + abs(z)) / 2
+
+
+def test_numbers_whose_squares_vanish_are_not_bounded_by_0() -> None:
+    assert start_norm(torch.full((4, 4), 1e-170, dtype=torch.float64)) >= 4e-170
+    with pytest.raises(ConfigError, match="length"):
+        validate(TubeConfig, {"length": 1e-161}, "certificate")
+    case = TubeCase("shortest", hidden=10, length=1e-100)
+    assert case.setting.beta >= 1e-100 / 10**0.5
+    assert case.setting.alpha >= 1e-100 * (1 - 1e-12)
 
 
 def test_a_network_begins_at_0_and_its_output_weights_have_the_length_asked_for() -> None:
