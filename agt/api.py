@@ -66,6 +66,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "erm": CLOSED_FORM,
     "removal": CLOSED_FORM,
     "tube": CLOSED_FORM,
+    "votes": CLOSED_FORM,
 }
 SOFTMAX = {"loss": "cross_entropy", "clip": 1.0}  # of a tube of more than two classes
 SMOOTH = HeadConfig(hidden=(256,), activation="tanh")  # in a tube where no network is given, as in conf/model/smooth.yaml
@@ -247,9 +248,9 @@ def fit(
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
         activation: of hidden layers given by width; None: relu, in a tube tanh.
-        certificate: box (any network), stability, erm or removal (linear, in closed form), tube (one hidden layer of tanh,
-            softplus or gelu; no network: 256 of tanh), or its settings (settings.py); None: stability for a linear head,
-            box for any other.
+        certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` ridge
+            regressions), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
+            (settings.py); None: stability for a linear head, box for any other.
         features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
@@ -278,7 +279,7 @@ def fit(
     dataset, classes = dataset_of(x, y, declarations, ids, units, public)
     head, kind = _trained_for(network, activation, certificate)
     kind = _with_features(kind, features)
-    if ensemble.members > 1 and declarations.size is None:
+    if ensemble.members > 1 and declarations.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")

@@ -67,6 +67,11 @@ class Settings:
         _check_slices(self)
         rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 
+    @property
+    def ensembled(self) -> bool:
+        """Whether each member of an ensemble is a model of its own."""
+        return self.ensemble.members > 1 and not self.certificate.votes
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -159,6 +164,12 @@ def _check_linear(settings: Settings) -> None:
     _check_closed(settings)
     if settings.certificate.minimiser:
         check_erm(settings.training, settings.certificate.name)
+    if settings.certificate.votes and (settings.ensemble.members == 1 or settings.ensemble.vote != "labels"):
+        raise ConfigError(
+            f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
+            "counts labels of many small members: give ensemble.members=T, a public constant such as one for 50 records, "
+            "and ensemble.vote=labels"
+        )
     if settings.certificate.removable and settings.ensemble.members > 1:
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
@@ -265,10 +276,10 @@ def _check_slices(settings: Settings) -> None:
             "2 or more"
         )
     certificate = settings.certificate
-    if certificate.minimiser or not (certificate.linear or certificate.boxes):
+    if certificate.minimiser or certificate.votes or not (certificate.linear or certificate.boxes):
         why = (
             "goes to a minimum that does not depend on where it starts from, so that states on the way save nothing"
-            if certificate.minimiser
+            if certificate.minimiser or certificate.votes
             else "has no proof for records that join in on the way"
         )
         raise ConfigError(

@@ -284,6 +284,7 @@ class CertificateKind:
         linear: it trains a linear head.
         minimiser: it trains to the minimiser of a strongly convex loss, wherever it starts from.
         removable: records can be taken out of what it trains.
+        votes: the members of an ensemble are one model, and none has a certificate of its own.
         features: the public feature map in front of the head.
     """
 
@@ -291,6 +292,7 @@ class CertificateKind:
     linear: ClassVar[bool] = False
     minimiser: ClassVar[bool] = False
     removable: ClassVar[bool] = False
+    votes: ClassVar[bool] = False
 
 
 @schema
@@ -405,13 +407,37 @@ class TubeConfig(CertificateKind):
     norms: Literal["cheap", "exact"] = "cheap"
 
 
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig
+@schema
+class VotesConfig(CertificateKind):
+    """Votes of many small ridge regressions on disjoint shards, ``ensemble.members`` of them (method.md section 12).
+
+    Attributes:
+        features: the public feature map in front of them.
+        strength: of each member's regulariser, beside a sum over the records of its shard, whose norm is at most 1.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
+    linear: ClassVar[bool] = True
+    votes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.features.map == "fourier":
+            raise ValueError(
+                "features.map=fourier: cosines may differ in their last bits between runs, and with them a member's vote: "
+                "use relu, landmarks or crosses"
+            )
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig
 CERTIFICATES: dict[str, type[Any]] = {
     "box": BoxConfig,
     "stability": StabilityConfig,
     "erm": ErmConfig,
     "removal": RemovalConfig,
     "tube": TubeConfig,
+    "votes": VotesConfig,
 }
 
 

@@ -113,10 +113,10 @@ def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = N
         UnsoundError: a bound or a parameter is no number.
     """
     again = neighbouring(problem, records, ks)
-    members = problem.settings.ensemble.members
-    if members == 1:
+    if not problem.settings.ensembled:
         return fit(again)
-    return EnsembleModel(again, tuple(retrained_members(problem, records, range(members), ks)))
+    members = range(problem.settings.ensemble.members)
+    return EnsembleModel(again, tuple(retrained_members(problem, records, members, ks)))
 
 
 def retrained_members(

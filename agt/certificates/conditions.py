@@ -10,11 +10,14 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan, Recipe
 
-NAMES = {  # d has one for boxes, for heads in closed form, for tubes
+NAMES = {  # d has one for boxes, for heads in closed form, for tubes, for votes
     "a": ("dense grid",),
     "b": ("each record stands alone",),
     "c": ("public constants",),
-    "d": ("inclusion-monotone rules", "every step non-expansive", "curvature moves as a neighbour does"),
+    "d": (
+        *("inclusion-monotone rules", "every step non-expansive", "curvature moves as a neighbour does"),
+        "a record moves one vote",
+    ),
     "e": ("public preprocessing and choices",),
     "f": ("floating point",),
     "g": ("symmetric relation",),
@@ -144,7 +147,12 @@ def assess(
         "f": grounds(rounding),
         "g": grounds(symmetric_fact(recipe.relation)),
     }
-    return tuple(Condition(letter, step[0] if letter == "d" else NAMES[letter][0], what) for letter, what in found.items())
+    return named(found, step[0])
+
+
+def named(found: Mapping[str, Grounds], step: str) -> tuple[Condition, ...]:
+    """Conditions by letter, with their names; ``step``: condition d's."""
+    return tuple(Condition(letter, step if letter == "d" else NAMES[letter][0], what) for letter, what in found.items())
 
 
 def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, steps: str) -> Grounds:

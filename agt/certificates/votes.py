@@ -30,6 +30,12 @@ Formal guarantees of ``certified_vote``
     With two classes this is method.md's rule: the m cheapest among the majority voters, m = ceil((n1-n0)/2) if the vote
     is 1 and floor((n0-n1)/2) + 1 if it is 0.
 
+Formal guarantees of ``plain_vote``
+    The same with every L_i = 0, for members of which nothing is known but that they are functions of their own shards: all
+    costs are 1. Let g_r = n_y - n_r, plus one where a tie would still go to y, r the rival. A voter of y who moves to r
+    shrinks it by 2, and there are enough of them: g_r <= n_y + 1 and n_y >= 1, so ceil(g_r / 2) <= n_y. So
+    F = min over r of ceil(g_r / 2).
+
 Margin votes: an ensemble answers by the sign of the sum of its members' margins, each cut off at a public constant.
 
 A member that is nearly undecided weighs little here, where a vote of labels counts it in full; and whoever wants to turn
@@ -73,14 +79,18 @@ Why not the larger of this distance and that of the vote of labels (votes.py)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numba import njit
 
 from agt.certificates.box import REACH, Envelope
-from agt.certificates.stability import FARTHEST
+from agt.certificates.stability import FARTHEST, ClosedForm, Levels
 from agt.errors import ConfigError
+from agt.settings import RelationName
+
+SHOWN = 400  # distances of a vote that tables and curves list one by one
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,62 @@ class Vote:
             np.concatenate(each) for each in zip(*((v.prediction, v.distance) for v in parts), strict=True)
         )
         return cls(prediction, distance, all(part.lipschitz for part in parts))
+
+
+@dataclass(frozen=True)
+class VoteCertificates(ClosedForm):
+    """Certificates of the vote, and what other ways of voting need.
+
+    Attributes:
+        steps: [n] int64, the vote's distance with each member's counted in steps of its grid (``counting=index``).
+        members: [T, n] int64, each member's label.
+        member_distances: [T, n] int64, each member's stable distance.
+        plurality: [n] int64, the label that most members give: the prediction, unless that is by margins.
+        gap: [n] int64, |n1 - n0| of two classes' votes; zeros for more classes, whose votes noisy_argmax does not take.
+        by_margins: prediction, distances and steps are of the members' margins, all else of their labels.
+    """
+
+    steps: np.ndarray
+    members: np.ndarray
+    member_distances: np.ndarray
+    plurality: np.ndarray
+    gap: np.ndarray
+    by_margins: bool = False
+
+    @classmethod
+    def of_members(
+        cls,
+        relation: RelationName,
+        by_distance: Vote,
+        by_steps: Vote,
+        members: np.ndarray,
+        member_distances: np.ndarray,
+        classes: int,
+    ) -> "VoteCertificates":
+        """Of a vote of labels [T, n] of members with these distances [T, n]."""
+        ks, label, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.prediction, by_distance.distance
+        certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
+        gap = vote_gap(members)[1] if classes == 2 else np.zeros(len(distance), dtype=np.int64)
+        steps = by_steps.distance
+        return cls(ks, relation, label, certified, distance, steps, members, member_distances, label, gap)
+
+    @property
+    def grid_steps(self) -> np.ndarray:
+        """[n] int64: of the vote, each member's counted in steps of its own grid."""
+        return self.steps
+
+    def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
+        """The same members, voting by their margins: with each record, and each step of the grid, counted."""
+        ks, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.distance
+        certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
+        known = replace(self, ks=ks, prediction=by_distance.prediction, certified=certified, distance=distance)
+        return replace(known, steps=by_steps.distance, by_margins=True)
+
+
+def _ks(longest: int) -> tuple[int, ...]:
+    """What tables list: every k up to the longest distance, or evenly spaced ones if those are too many."""
+    step = max(1, -(-longest // SHOWN))
+    return (*range(0, longest, step), max(longest, 1))
 
 
 def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:
@@ -132,6 +198,21 @@ def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, 
         price = _price(leaving, joining, gap)
         least = np.minimum(least, np.where(winner == rival, least, price))
     return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
+
+
+def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
+    """``certified_vote`` of members without certificates of their own: every distance is 0.
+
+    Args:
+        counts: [C, n] int64, votes for each class; at least one vote for each query.
+        touches: as there.
+    """
+    winner, queries = counts.argmax(axis=0), np.arange(counts.shape[1])
+    tie = winner < np.arange(len(counts))[:, None]  # goes to the winner
+    gaps = counts[winner, queries] - counts + tie
+    gaps[winner, queries] = np.iinfo(np.int64).max - 1
+    least = (gaps.min(axis=0) + 1) // 2
+    return Vote(winner, (least - 1) // touches, lipschitz=True)
 
 
 def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:

@@ -20,8 +20,7 @@ import torch
 
 from agt.certificates.box import REACH, Certificates, grid_index
 from agt.certificates.conditions import Condition
-from agt.certificates.stability import ClosedForm, Levels
-from agt.certificates.votes import Vote, certified_vote, margin_labels, margin_vote, vote_gap
+from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margin_labels, margin_vote
 from agt.data.arrays import query_records
 from agt.data.dataset import ROWS, Dataset, Records, fingerprint
 from agt.distributed import group
@@ -31,6 +30,7 @@ from agt.models.box import BoxModel, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
 from agt.models.store import FileReader, FileWriter, as_json
+from agt.models.votes import VotesModel
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
@@ -44,6 +44,7 @@ from agt.settings import (
     StabilityConfig,
     TrainingConfig,
     TubeConfig,
+    VotesConfig,
     certificate_config,
     validate,
 )
@@ -54,41 +55,7 @@ from agt.training.loop import NoisePlan, OnProgress, Progress
 
 SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
-SHOWN = 400  # distances of a vote that tables and curves list one by one
 MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); of margins, envelope(features, ks)
-
-
-@dataclass(frozen=True)
-class VoteCertificates(ClosedForm):
-    """Certificates of the vote, and what other ways of voting need.
-
-    Attributes:
-        steps: [n] int64, the vote's distance with each member's counted in steps of its grid (``counting=index``).
-        members: [T, n] int64, each member's label.
-        member_distances: [T, n] int64, each member's stable distance.
-        plurality: [n] int64, the label that most members give: the prediction, unless that is by margins.
-        gap: [n] int64, |n1 - n0| of two classes' votes; zeros for more classes, whose votes noisy_argmax does not take.
-        by_margins: prediction, distances and steps are of the members' margins, all else of their labels.
-    """
-
-    steps: np.ndarray
-    members: np.ndarray
-    member_distances: np.ndarray
-    plurality: np.ndarray
-    gap: np.ndarray
-    by_margins: bool = False
-
-    @property
-    def grid_steps(self) -> np.ndarray:
-        """[n] int64: of the vote, each member's counted in steps of its own grid."""
-        return self.steps
-
-    def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
-        """The same members, voting by their margins: with each record, and each step of the grid, counted."""
-        ks, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.distance
-        certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
-        known = replace(self, ks=ks, prediction=by_distance.prediction, certified=certified, distance=distance)
-        return replace(known, steps=by_steps.distance, by_margins=True)
 
 
 @dataclass(frozen=True)
@@ -287,27 +254,7 @@ def vote(members: list[Certificates], classes: int) -> VoteCertificates:
     steps = np.stack([grid_index(c.ks, c.certified) for c in members])
     touches = RELATIONS[members[0].relation].touches
     by_distance, by_steps = (certified_vote(labels, seen, classes, touches=touches) for seen in (distances, steps))
-    ks = _ks(int(by_distance.distance.max(initial=0)))
-    certified = cast(np.ndarray, Levels(ks, np.ones(labels.shape[1], dtype=bool), by_distance.distance))
-    gap = vote_gap(labels)[1] if classes == 2 else np.zeros(labels.shape[1], dtype=np.int64)
-    return VoteCertificates(
-        ks,
-        members[0].relation,
-        by_distance.prediction,
-        certified,
-        by_distance.distance,
-        by_steps.distance,
-        labels,
-        distances,
-        by_distance.prediction,
-        gap,
-    )
-
-
-def _ks(longest: int) -> tuple[int, ...]:
-    """What tables list: every k up to the longest distance, or evenly spaced ones if those are too many."""
-    step = max(1, -(-longest // SHOWN))
-    return (*range(0, longest, step), max(longest, 1))
+    return VoteCertificates.of_members(members[0].relation, by_distance, by_steps, labels, distances, classes)
 
 
 def fit_members(
@@ -559,12 +506,13 @@ class Model(Protocol):
         """
 
 
-KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel]] = {
+KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel]] = {
     BoxConfig: BoxModel,
     StabilityConfig: LinearModel,
     ErmConfig: LinearModel,
     RemovalConfig: RemovalModel,
     TubeConfig: TubeModel,
+    VotesConfig: VotesModel,
 }
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 
@@ -583,7 +531,7 @@ def fit(
         group().agree(_agreed(problem))
         checkpoints = Common(group(), checkpoints)
     kind = KINDS[type(problem.settings.certificate)]
-    if problem.settings.ensemble.members > 1:
+    if problem.settings.ensembled:
         return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
     return kind.fit(problem, on_progress, checkpoints)
 
@@ -603,7 +551,7 @@ def _agreed(problem: Problem) -> dict[str, object]:
 def load(problem: Problem, shelf: FileReader) -> Model:
     """Read back a model that was trained on this problem."""
     kind = KINDS[type(problem.settings.certificate)]
-    if problem.settings.ensemble.members > 1:
+    if problem.settings.ensembled:
         return EnsembleModel.load(kind, problem, shelf)
     return kind.load(problem, shelf)
 

@@ -556,7 +556,7 @@ BATCH = 512
 """Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
 deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 SHARE = 0.999  # of the largest learning rate that the proof allows
-CERTIFICATES = ("stability", "erm", "removal", "tube")  # that the recipe is for; tube/strength.py has the last
+CERTIFICATES = ("stability", "erm", "removal", "tube", "votes")  # that the recipe is for; tube/strength.py has the last
 
 
 def strength(size: float, classes: int, caution: float = 1.0) -> float:
@@ -585,7 +585,7 @@ def settled(training: TrainingConfig, certificate: str, classes: int, size: floa
 
     Args:
         training: as configured.
-        certificate: stability, erm or removal.
+        certificate: stability, erm, removal or votes.
         classes: how many there are.
         size: B: the records declared, or one member's share of them.
         unit_rows: public cap on the rows of one unit.

@@ -127,7 +127,7 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
         ConfigError: a file is missing or not what was written.
     """
     ensemble, kind = problem.settings.ensemble, KINDS[type(problem.settings.certificate)]
-    if ensemble.members == 1:
+    if not problem.settings.ensembled:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     kept = _shards(shelf, ensemble.members, ensemble.slices)
     begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)

@@ -125,6 +125,13 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
             f"k up to {most} at once.{short} Every public constant: `tube.json`."
         )
         return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
+    if certificate.votes:
+        votes = (
+            f"{on}, each in one of {record.metrics['members']} shards, with a ridge regression for each: one k changes the "
+            "votes of the members that it reaches, and stable distances are counted from the votes. Every constant: "
+            "`votes.json`."
+        )
+        return [f"# Training votes: {plain(dataset.name)}", *useless, votes]
     moved = float(record.metrics["moved_by_one_k"])
     return [
         f"# Training a linear head: {plain(dataset.name)}",

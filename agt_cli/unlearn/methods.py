@@ -455,17 +455,17 @@ def chosen(choice: MethodChoice, settings: RunSettings, fresh: bool) -> MethodNa
     Raises:
         ConfigError: a method that is not for this kind of run.
     """
-    removal, members = settings.certificate.removable, settings.ensemble.members
+    removal, ensembled = settings.certificate.removable, settings.ensembled
     if choice == "auto":
-        return "newton" if removal else "sisa" if members > 1 and not fresh else "retrain"
+        return "newton" if removal else "sisa" if ensembled and not fresh else "retrain"
     if choice == "newton" and not removal:
         raise ConfigError(
             f"method=newton: this run was trained with certificate={settings.certificate.name}, which keeps nothing that a "
             "Newton step starts from: train with certificate=removal, or give method=auto"
         )
-    if choice == "sisa" and members == 1:
+    if choice == "sisa" and not ensembled:
         raise ConfigError(
-            "method=sisa: this run is no ensemble, so there is no part that had not seen the records: train with "
-            "ensemble.members=10, or give method=auto"
+            "method=sisa: this run is one model (as votes are), so there is no part that had not seen the records: train "
+            "with ensemble.members=10 and another certificate than votes, or give method=auto"
         )
     return choice
