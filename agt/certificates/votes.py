@@ -197,7 +197,7 @@ def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, 
         joining = _cheapest(cost, (labels != winner) & (labels != rival))
         price = _price(leaving, joining, gap)
         least = np.minimum(least, np.where(winner == rival, least, price))
-    return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
+    return _won(winner, least, touches)
 
 
 def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
@@ -211,8 +211,12 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
     tie = winner < np.arange(len(counts))[:, None]  # goes to the winner
     gaps = counts[winner, queries] - counts + tie
     gaps[winner, queries] = np.iinfo(np.int64).max - 1
-    least = (gaps.min(axis=0) + 1) // 2
-    return Vote(winner, (least - 1) // touches, lipschitz=True)
+    return _won(winner, (gaps.min(axis=0) + 1) // 2, touches)
+
+
+def _won(winner: np.ndarray, least: np.ndarray, touches: int) -> Vote:
+    """The vote from F [n]."""
+    return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
 
 
 def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:

@@ -168,7 +168,11 @@ def _check_features(member: Any, shard: Dataset) -> None:
         )
 
 
-STEPS = ("every step non-expansive", "curvature moves as a neighbour does")  # condition d's names that containment rests on
+STEPS = (
+    "every step non-expansive",
+    "curvature moves as a neighbour does",
+    "a record moves one vote",
+)  # condition d's names that containment rests on
 
 
 def gaps(
@@ -182,7 +186,7 @@ def gaps(
         public: whether a record that goes was declared public.
     """
     relation, reasons = RELATIONS[settings.relation.name], []
-    if settings.certificate.name not in ("box", "stability", "erm", "tube"):
+    if settings.certificate.name not in ("box", "stability", "erm", "tube", "votes"):
         name = settings.certificate.name
         reasons.append(
             f"certificates of certificate={name} are given the noise of that training, and say nothing of removals"

@@ -25,6 +25,7 @@ from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model
+from agt.models.votes import VotesModel
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import schema
@@ -152,7 +153,30 @@ class HeadBounds:
         return 0.0
 
 
-BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds}
+class VotesBounds:
+    """Members of a vote: one k changes as many as the relation says, and no other by a bit."""
+
+    @staticmethod
+    def shares(mine: VotesModel, theirs: VotesModel, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``: how many members changed, of those that k may change."""
+        changed = int((mine.weight != theirs.weight).flatten(1).any(dim=1).sum())
+        return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
+
+    @staticmethod
+    def numbers(model: VotesModel) -> list[Tensor]:
+        """All that is bounded."""
+        return [model.weight]
+
+    @staticmethod
+    def drift(recorded: VotesModel, again: VotesModel) -> float:
+        """0: how many members one k changes does not depend on the records."""
+        return 0.0
+
+
+BOUNDS: Mapping[type, Any] = {
+    **{BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds},
+    VotesModel: VotesBounds,
+}
 
 
 def bounds_of(model: Model) -> Any:
@@ -554,7 +578,9 @@ class Auditor:
         return max(shares.values(), default=0.0)
 
     def _changed(self, edit: Edited) -> dict[int, int]:
-        """Member -> how many k its records are away; those that an edit leaves alone are left out."""
+        """Member -> how many k its records are away; those that an edit leaves alone are left out. One model: 0."""
+        if not self.problem.settings.ensembled:
+            return {0: ks_apart(edit, self.relation)}
         ensemble = self.problem.settings.ensemble
         gone = shards(edit.base.units[edit.gone], ensemble)
         comers = [(int(shards(each.units[:1], ensemble)[0]), each) for each in edit.come]

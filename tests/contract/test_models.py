@@ -29,9 +29,10 @@ TRAINED: dict[str, dict[str, Any]] = {
     "erm": {"weight_decay": 0.05},
     "removal": {"weight_decay": 0.05, "certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},  # the same draw always
     "tube": {"network": (64,), "epochs": 2, "lr": 0.015},
+    "votes": {"members": 7},
 }
 MARGINS = {"vote": "margins", "margin_clip": 0.5}
-VOTING = tuple(name for name in TRAINED if name != "removal")  # kinds that an ensemble may have for members
+VOTING = tuple(name for name in TRAINED if name not in ("removal", "votes"))  # kinds that an ensemble may have for members
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ EXAMPLES = {
     "stability on random features": Example.of(certificate="stability", features="relu", **TRAINED["stability"]),
     "tube on random features": Example.of(certificate={"name": "tube", "features": FOURIER}, **TRAINED["tube"]),
     "erm on crosses": Example.of(certificate="erm", features="crosses", **TRAINED["erm"]),
+    "votes under substitute": Example.of(certificate="votes", members=14, relation="substitute"),
+    "votes on crosses": Example.of(3, certificate="votes", members=9, features="crosses"),
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
 }
 examples = pytest.mark.parametrize("name", EXAMPLES)

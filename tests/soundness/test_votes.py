@@ -1,0 +1,177 @@
+"""Votes of many small ridge regressions: distances against brute force, members that their shard alone decides."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import agt
+from agt.audit.neighbours import retrained
+from agt.certificates.votes import certified_vote, plain_vote
+from agt.data.dataset import Records
+from agt.models.votes import VotesModel
+from agt.training.ensemble import shards
+from agt.training.ridge import labels, on_lattice, ridge, targets_of
+
+QUERIES = np.random.default_rng(1).normal(size=(60, 2))
+
+
+def trained(n: int = 40, classes: int = 2, members: int = 5, width: int = 2, **settings: object) -> VotesModel:
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n, width))
+    y = np.arange(n) % classes
+    x[:, 0] += 1.5 * y
+    ids = np.array([f"{rng.integers(10**9)}-{at}" for at in range(n)])
+    declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
+    fitted = agt.fit(x, y, ids=ids, declared=declared, members=members, **{"certificate": "votes"} | settings)  # type: ignore[arg-type]
+    assert isinstance(fitted.model, VotesModel)
+    return fitted.model
+
+
+def records(model: VotesModel) -> Records:
+    return model.problem.dataset.train
+
+
+@pytest.mark.parametrize("touches", [1, 2])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_it_is_the_certified_vote_of_members_whose_distances_are_0(classes: int, touches: int) -> None:
+    rng = np.random.default_rng(classes)
+    for members in (1, 2, 3, 4, 7, 12):
+        votes = rng.integers(0, classes, size=(members, 400))
+        votes[:, :80] = np.minimum(votes[:, :80], 1)  # ties and few losers
+        counts = np.stack([(votes == c).sum(axis=0) for c in range(classes)])
+        plain, known = plain_vote(counts, touches=touches), certified_vote(votes, 0 * votes, classes, touches=touches)
+        assert np.array_equal(plain.prediction, known.prediction)
+        assert np.array_equal(plain.distance, known.distance)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "substitute"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
+    """Of 9 records, all subsets trained: no label changes within its distance, and neighbours' distances by 1 at most."""
+    model = trained(9, classes, 6, relation=relation)
+    everybody, size = records(model), 9
+    known = {}
+    for mask in range(2**size):
+        rows = np.array([at for at in range(size) if mask >> at & 1], dtype=np.int64)
+        answers = retrained(model.problem, everybody.take(rows)).certify(QUERIES)
+        known[mask] = answers.prediction, answers.stable_distance
+    apart = 1 if relation == "add_remove" else 2  # a record replaced is one gone and one come
+    for one, other in combinations(known, 2):
+        (label, distance), (label2, distance2) = known[one], known[other]
+        away, gone = (one ^ other).bit_count(), (one & ~other).bit_count()
+        if relation == "substitute" and away != 2 * gone:
+            continue
+        changed, k = label != label2, away // apart
+        assert (distance[changed] < k).all()
+        assert (distance2[changed] < k).all()
+        if k == 1:
+            assert np.abs(distance - distance2).max() <= 1
+            assert not distance[changed].any()
+
+
+@pytest.mark.parametrize(("n", "width"), [(300, 100), (300, 3)])  # fewer and more records than coordinates
+def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int) -> None:
+    model = trained(n, 3, 6, width, certificate={"name": "votes", "strength": 1e-6})  # so that roundings show
+    everybody, ensemble = records(model), model.settings.ensemble
+    home = shards(everybody.units, ensemble)
+    for member in range(6):
+        rows = np.flatnonzero(home == member)
+        order = np.random.default_rng(member).permutation(rows)
+        alone = retrained(model.problem, everybody.take(order))
+        assert isinstance(alone, VotesModel)
+        assert np.array_equal(alone.weight[member], model.weight[member])
+        assert not alone.weight[np.arange(6) != member].any(), "shards without records"
+    with threadpool_limits(2):
+        again = retrained(model.problem, everybody.take(np.random.default_rng(0).permutation(n)))
+    assert isinstance(again, VotesModel)
+    assert np.array_equal(again.weight, model.weight)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(seed: int) -> None:
+    """Or sums would round otherwise, as the lattice of the weights hides nearly always."""
+    model = trained(200, 2, 20)
+    mixed = records(model).take(np.random.default_rng(seed).permutation(200))
+    for rows, again in zip(model._shards(records(model)), model._shards(mixed), strict=True):
+        assert records(model).ids[rows].tolist() == mixed.ids[again].tolist() == sorted(mixed.ids[again].tolist())
+
+
+def test_one_record_changes_its_own_member_and_no_other() -> None:
+    model = trained(200, 2, 20)
+    everybody = records(model)
+    home = shards(everybody.units, model.settings.ensemble)
+    for row in range(0, 200, 17):
+        less = retrained(model.problem, everybody.take(np.delete(np.arange(200), row)))
+        assert isinstance(less, VotesModel)
+        changed = np.flatnonzero((less.weight != model.weight).flatten(1).any(dim=1).numpy())
+        assert changed.tolist() in ([home[row]], [])
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "remove"])
+def test_all_rows_of_a_unit_are_one_members(relation: str) -> None:
+    rng, n = np.random.default_rng(0), 120
+    x, y, units = rng.normal(size=(n, 2)), np.arange(n) % 2, np.array([f"person {at // 3}" for at in range(n)])
+    declared = agt.Declared(classes=[0, 1], size=n, features=True, settings=True)
+    known = {"declared": declared, "certificate": "votes", "members": 10, "relation": relation, "unit_rows": 3}
+    model = agt.fit(x, y, units=units, ids=np.array([f"r{at}" for at in range(n)]), **known).model  # type: ignore[arg-type]
+    assert isinstance(model, VotesModel)
+    for unit in range(0, 40, 7):
+        less = retrained(model.problem, records(model).take(records(model).units != f"person {unit}"))
+        assert isinstance(less, VotesModel)
+        assert int((less.weight != model.weight).flatten(1).any(dim=1).sum()) == 1
+
+
+def test_a_query_is_answered_alike_alone_and_among_others_by_some_members_and_by_all() -> None:
+    model = trained(400, 4, 33, 50)
+    phi = model.phi(np.random.default_rng(0).normal(size=(300, 50)))
+    whole = model.labels(phi)
+    for rows in (slice(0, 1), slice(7, 8), slice(100, 163)):
+        assert np.array_equal(model.labels(phi[rows]), whole[:, rows])
+    small = replace(model.settings, compute=replace(model.settings.compute, memory_mb=16))
+    assert np.array_equal(replace(model, problem=replace(model.problem, settings=small)).labels(phi), whole)
+    some = replace(model, weight=model.weight[10:13].clone())
+    assert np.array_equal(some.labels(phi), whole[10:13])
+
+
+@pytest.mark.parametrize("width", [3, 700])
+def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) -> None:
+    rng = np.random.default_rng(width)
+    rows = rng.normal(size=(50, width))
+    rows = np.rint(rows / np.linalg.norm(rows, axis=1, keepdims=True) * 2**22)
+    weight = np.stack([on_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)])
+    weight[:, 3] = weight[:, 1]  # two classes that always tie
+    exact = [[[sum(int(a) * int(b) for a, b in zip(q, w, strict=True)) for w in m] for m in weight] for q in rows]
+    expected = np.array([[scores.index(max(scores)) for scores in one] for one in exact]).T
+    assert max(abs(score) for one in exact for scores in one for score in scores) < 2**53
+    assert np.array_equal(labels(rows, weight), expected)
+    assert 3 not in expected
+
+
+@pytest.mark.parametrize(("n", "width"), [(6, 20), (400, 5), (0, 5), (1, 5)])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
+    rng = np.random.default_rng(n)
+    rows = rng.normal(size=(n, width))
+    rows = np.rint(rows / np.linalg.norm(rows, axis=1, keepdims=True) * 2**22)
+    targets = targets_of(rng.integers(0, classes, size=n), classes)
+    x = rows * 2.0**-22
+    expected = np.linalg.solve(x.T @ x + 0.1 * np.eye(width), x.T @ targets).T
+    found = ridge(rows, targets, 0.1).astype(np.float64)
+    if not n:
+        assert not found.any(), "every class scores alike, and the smaller one wins"
+        return
+    factor = np.abs(found).max() / np.abs(expected).max()
+    assert found / factor == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
+    assert np.linalg.norm(found, axis=1).max() < 2**28
+
+
+def test_what_votes_are_not_proved_for_is_refused() -> None:
+    with pytest.raises(agt.errors.ConfigError, match="fourier"):
+        trained(features="fourier")
+    with pytest.raises(agt.errors.ConfigError, match=r"ensemble\.members"):
+        trained(members=1)
+    with pytest.raises(agt.errors.ConfigError, match="paper_privacy"):
+        trained(relation="paper_privacy")
