@@ -228,8 +228,9 @@ class FeaturesConfig:
 
     Attributes:
         map: none; relu: max(W x, 0) with a random W; fourier: cosines and sines of W x; landmarks: a Gaussian kernel's
-            values at public rows; crosses: x, and products of its coordinates hashed into buckets.
-        count: how many random features, landmarks or buckets; needed by all but none.
+            values at public rows; crosses: x, and products of its coordinates hashed into buckets; scattering: averages of
+            wavelets' moduli, of square images (models/scattering.py).
+        count: how many random features, landmarks or buckets; null for none and scattering.
         bandwidth: fourier, landmarks: the length over which the kernel decays, where records have length 1.
         seed: public seed of W, of the choice of landmarks, of the buckets.
         whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0: nothing, 1: whitening.
@@ -243,7 +244,7 @@ class FeaturesConfig:
         weight: crosses: their length beside x of length 1.
     """
 
-    map: Literal["none", "relu", "fourier", "landmarks", "crosses"] = "none"
+    map: Literal["none", "relu", "fourier", "landmarks", "crosses", "scattering"] = "none"
     count: Annotated[int, Field(ge=2, le=2**20)] | None = None
     bandwidth: Positive = 1.0
     seed: Annotated[int, Field(ge=0)] = 0
@@ -257,9 +258,10 @@ class FeaturesConfig:
     weight: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
 
     def __post_init__(self) -> None:
-        if self.map == "none" and self.count is not None:
-            raise ValueError("count is of relu, fourier, landmarks or crosses: with map=none it must be null")
-        if self.map != "none" and self.count is None:
+        counted = self.map in USUAL_COUNTS
+        if not counted and self.count is not None:
+            raise ValueError(f"count is of relu, fourier, landmarks or crosses: with map={self.map} it must be null")
+        if counted and self.count is None:
             raise ValueError(f"count: say how many features map={self.map} makes, such as {USUAL_COUNTS[self.map]}")
         if self.map == "fourier" and self.count is not None and self.count % 2:
             raise ValueError(f"count={self.count}: fourier features come in pairs, a cosine and a sine; give an even count")

@@ -248,6 +248,11 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
         ),
         (name == "removal", "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"),
         (name == "removal", "training.clip", "has no effect: certificate=removal clamps nothing"),
+        (
+            name == "votes",
+            "training.epochs training.lr training.lr_min training.decay training.loss training.clip training.weight_decay",
+            "has no effect: members of certificate=votes are ridge regressions (certificate.strength)",
+        ),
         (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
         (name not in ("box", "tube"), "training.seed", f"has no effect on certificate={name}, a closed form"),
         (

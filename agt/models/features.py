@@ -82,6 +82,7 @@ from agt.data.dataset import Dataset, Mapped, as_array, keyed_hash
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.models.scattering import outputs_of, scattering
 from agt.numeric import UNIT
 from agt.settings import FeaturesConfig
 
@@ -290,6 +291,12 @@ class FeatureMap:
             longest = GRAIN + 1 if name == "projection" and self.config.map == "landmarks" else COLUMN
             if not ((matrix == np.rint(matrix)).all() and float(np.linalg.norm(matrix, axis=0).max()) < 2.0**longest):
                 raise UnsoundError(f"certificate.features: the {name} matrix has entries that no exact product can take")
+        if self.config.map == "scattering" and not outputs_of(self.width):
+            raise ConfigError(
+                f"certificate.features.map=scattering: records of {self.width} numbers are no square images, gray or in "
+                "three colours, of a side that is a multiple of 4 and at least 8: use relu or landmarks, or bring them to "
+                "such a size"
+            )
         if max(self.width, self.outputs) * UNIT >= 2.0**-10:
             raise ConfigError(f"certificate.features: {max(self.width, self.outputs)} coordinates are too many")
 
@@ -324,7 +331,7 @@ class FeatureMap:
     def blank(cls, config: FeaturesConfig, width: int) -> "FeatureMap":
         """A map of the right shape, its matrices to be filled in by ``with_matrices``."""
         whitening = np.zeros((width, width)) if config.whiten else None
-        projection = None if config.map in ("none", "crosses") else np.zeros((width, _columns(config)))
+        projection = None if config.map in ("none", "crosses", "scattering") else np.zeros((width, _columns(config)))
         square = np.zeros((_columns(config),) * 2) if config.map == "landmarks" and config.root else None
         return cls(config, width, whitening, projection, square)
 
@@ -346,6 +353,8 @@ class FeatureMap:
     @property
     def outputs(self) -> int:
         """Coordinates of phi(x), the bias included."""
+        if self.config.map == "scattering":
+            return outputs_of(self.width) + 1
         kept = self.width if self.config.map in ("none", "crosses") else 0
         return kept + (self.config.count or 0) + 1
 
@@ -372,6 +381,8 @@ class FeatureMap:
             facts.append(
                 proved(f"the {config.count} landmarks are those whose content's hash is least, with seed {config.seed}")
             )
+        if config.map == "scattering":
+            facts.append(proved("scattering features: wavelets are public constants, and nothing is learnt"))
         if config.map == "crosses":
             kinds = "pairs" if config.order == 2 else "pairs and triples"
             facts.append(
@@ -447,6 +458,10 @@ class FeatureMap:
         values = kernel(whole(self._unit(v)), self._directions, self.config.bandwidth)
         return bring(values if self.root is None else product(bring(values, 0.0, 1.0), self.root), 0.0, length)
 
+    def _scattering(self, v: np.ndarray, length: float) -> np.ndarray:
+        groups = [bring(group, 0.0, 1.0) for group in scattering(self._unit(v))]
+        return bring(np.concatenate(groups, axis=1), 0.0, length)
+
     def _crosses(self, v: np.ndarray, length: float) -> np.ndarray:
         """The rows themselves, and beside them ``weight`` times as long their crosses, those of each order alike."""
         config, v = self.config, self._unit(v)
@@ -471,7 +486,7 @@ def _columns(config: FeaturesConfig) -> int:
 
 
 def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:
-    if config.map in ("none", "crosses"):
+    if config.map not in ("relu", "fourier"):
         return None
     directions = np.random.default_rng(config.seed).standard_normal((width, _columns(config)))
     return np.rint(np.ldexp(directions, _scale(width)))

@@ -465,7 +465,7 @@ def chosen(choice: MethodChoice, settings: RunSettings, fresh: bool) -> MethodNa
         )
     if choice == "sisa" and not ensembled:
         raise ConfigError(
-            "method=sisa: this run is one model (as votes are), so there is no part that had not seen the records: train "
-            "with ensemble.members=10 and another certificate than votes, or give method=auto"
+            "method=sisa: this run is no ensemble of models of their own, so there is no part that had not seen the "
+            "records: train with ensemble.members=10 and another certificate than votes, or give method=auto"
         )
     return choice

@@ -77,7 +77,7 @@ def test_methods_of_a_removal_head_pass_and_the_run_stays(agt: Agt) -> None:
     assert outcomes["method=retrain", "values that differ"] == "not contradicted"
     assert "method=sisa" not in {method for method, _ in outcomes}, "this run is none"
     assert outcomes["method=certificate", "-"] == "not tested"
-    assert "is no ensemble" in (audited() / "report.md").read_text()
+    assert "certificate=removal are given the noise" in (audited() / "report.md").read_text()
     assert "x," not in (audited() / "tables/attacks.csv").read_text(), "no record is named"
 
 

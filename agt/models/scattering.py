@@ -1,0 +1,149 @@
+"""Scattering: moduli of wavelet transforms of an image, two of them one after another, averaged. Nothing is learnt.
+
+Two scales, eight angles. Of one channel of side s: its average; the averages of |x * w| for the 16 Morlet wavelets w; those
+of ||x * w| * v| for the finer w and the coarser v: 81 averages at (s / 4)^2 places. Each of these three groups is brought
+to length 1, and so is the whole.
+
+Formal guarantees
+    Each alone. ``scattered`` is compiled without reassociation or contraction and walks one record at a time: each
+    operation is rounded alone, in an order that the image's side decides. Filters are multiples of 2^-20, far coarser than
+    what a library's exponentials, sines and cosines may err by. So a record's features are a function of that record and
+    of public constants, to the last bit, in any batch, at any place, with any number of threads.
+
+Sources: Mallat (2012); Bruna, Mallat (2013), whose wavelets these are; Tramèr, Boneh (2021), on privacy.
+"""
+
+import math
+from functools import cache
+
+import numpy as np
+from numba import njit, prange
+
+APART = 4  # pixels between two places
+AVERAGES = 81
+_ANGLES, _FINE, _SLANT, _FREQUENCY = 8, 0.8, 0.5, 0.75 * math.pi
+_LATTICE = 20
+_REACH = (3, 6)  # of the finer and the coarser wavelets, in pixels of the image
+_SMOOTH = ((1.6, 5), (0.8, 3))  # (standard deviation, reach) of the average, in pixels of the image, and of half as many
+
+
+def shape_of(width: int) -> tuple[int, int] | None:
+    """(channels, side) of square gray or colour images with so many numbers, their side a multiple of 4, at least 8."""
+    for channels in (1, 3):
+        side = math.isqrt(width // channels)
+        if channels * side * side == width and side % APART == 0 and side >= 2 * APART:
+            return channels, side
+    return None
+
+
+def outputs_of(width: int) -> int:
+    """How many features there are; 0 for records that are no such images."""
+    shape = shape_of(width)
+    return 0 if shape is None else shape[0] * AVERAGES * (shape[1] // APART) ** 2
+
+
+@cache
+def filters() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """(fine, coarse, averages): wavelets [8, 2, k, k], real and imaginary parts, and [m, m] for each resolution."""
+    fine, coarse = (
+        np.stack([_morlet(_FINE * 2**scale, _FREQUENCY / 2**scale, math.pi * at / _ANGLES, reach) for at in range(_ANGLES)])
+        for scale, reach in enumerate(_REACH)
+    )
+    first, second = (_gauss(*smooth) for smooth in _SMOOTH)
+    return fine, coarse, (first, second)
+
+
+def _morlet(sigma: float, frequency: float, angle: float, reach: int) -> np.ndarray:
+    along, across = _turned(angle, reach)
+    hull = np.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * sigma**2))
+    wave = hull * np.exp(1j * frequency * along)
+    wave = (wave - hull * (wave.sum() / hull.sum())) * (_SLANT / (2 * math.pi * sigma**2))  # of mean 0
+    return _rounded(np.stack([wave.real, wave.imag]))
+
+
+def _turned(angle: float, reach: int) -> tuple[np.ndarray, np.ndarray]:
+    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    return y * math.cos(angle) + x * math.sin(angle), x * math.cos(angle) - y * math.sin(angle)
+
+
+def _gauss(sigma: float, reach: int) -> np.ndarray:
+    along, across = _turned(0.0, reach)
+    hull = np.exp(-(along**2 + across**2) / (2 * sigma**2))
+    return _rounded(hull / hull.sum())
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    lattice: np.ndarray = np.ldexp(np.rint(np.ldexp(values, _LATTICE)), -_LATTICE)
+    return lattice
+
+
+def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The three groups of averages, [n, c p], [n, 16 c p] and [n, 64 c p] for p places.
+
+    Args:
+        images: [n, width] float64, each square and, if in colour, one channel after another (``shape_of``).
+    """
+    shape = shape_of(images.shape[1])
+    assert shape is not None, "FeatureMap refuses other records"
+    channels, side = shape
+    planes = np.ascontiguousarray(images, dtype=np.float64).reshape(-1, side, side)
+    fine, coarse, (first, second) = filters()
+    whole = scattered(planes, fine, coarse, first, second).reshape(len(images), channels, AVERAGES, -1)
+    parts = (whole[:, :, :1], whole[:, :, 1:17], whole[:, :, 17:])
+    one, two, three = (np.ascontiguousarray(part).reshape(len(images), -1) for part in parts)
+    return one, two, three
+
+
+@njit(parallel=True, cache=True)
+def scattered(planes, fine, coarse, first, second):  # type: ignore[no-untyped-def]
+    """[n, 81, s/4, s/4] of planes [n, s, s]."""
+    n, side, angles = len(planes), planes.shape[1], len(fine)
+    out = np.empty((n, 1 + 2 * angles + angles * angles, side // 4, side // 4))
+    for row in prange(n):
+        image = planes[row]
+        out[row, 0] = filtered(image, first, 4)
+        for a in range(angles):
+            wave = modulus(image, fine[a], 1)
+            out[row, 1 + a] = filtered(wave, first, 4)
+            out[row, 1 + angles + a] = filtered(modulus(image, coarse[a], 2), second, 2)
+            for b in range(angles):
+                place = 1 + 2 * angles + a * angles + b
+                out[row, place] = filtered(modulus(wave, coarse[b], 2), second, 2)
+    return out
+
+
+@njit(cache=True)
+def modulus(image, wave, stride):  # type: ignore[no-untyped-def]
+    """|image * wave| at every ``stride``-th place; wave [2, k, k]."""
+    real, imaginary = filtered(image, wave[0], stride), filtered(image, wave[1], stride)
+    for y in range(len(real)):
+        for x in range(real.shape[1]):
+            real[y, x] = math.sqrt(real[y, x] * real[y, x] + imaginary[y, x] * imaginary[y, x])
+    return real
+
+
+@njit(cache=True)
+def filtered(image, kernel, stride):  # type: ignore[no-untyped-def]
+    """[s / stride, s / stride] sums of kernel [k, k] times the image around its places, mirrored at the edges."""
+    size, reach = len(image), len(kernel) // 2
+    places = size // stride
+    columns = (size + 2 * reach + stride - 1) // stride
+    mirrored = np.zeros((stride, size + 2 * reach, columns))  # those of every stride-th column beside each other
+    for y in range(size + 2 * reach):
+        from_y = y - reach
+        from_y = -from_y if from_y < 0 else from_y
+        from_y = 2 * (size - 1) - from_y if from_y >= size else from_y
+        for x in range(size + 2 * reach):
+            from_x = x - reach
+            from_x = -from_x if from_x < 0 else from_x
+            from_x = 2 * (size - 1) - from_x if from_x >= size else from_x
+            mirrored[x % stride, y, x // stride] = image[from_y, from_x]
+    out = np.zeros((places, places))
+    for y in range(places):
+        sums = out[y]
+        for dy in range(len(kernel)):
+            for dx in range(len(kernel)):
+                factor, line, start = kernel[dy, dx], mirrored[dx % stride, y * stride + dy], dx // stride
+                for x in range(places):
+                    sums[x] += factor * line[start + x]
+    return out
