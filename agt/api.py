@@ -52,7 +52,7 @@ from agt.settings import (
 )
 from agt.store import Folder, NewFolder, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
-from agt.training.ensemble import EnsembleConfig
+from agt.training.ensemble import EnsembleConfig, usual_members
 from agt.training.loop import OnProgress, Progress
 
 DESCRIPTION = "model.json"
@@ -256,7 +256,7 @@ def fit(
         relation: which datasets are neighbours (relations.py), and so what one k counts.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
-        members: trained on disjoint shards, answering by certified vote; 1: no ensemble.
+        members: trained on disjoint shards, answering by certified vote; 1: no ensemble, and of votes the recipe's number.
         vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a public constant.
         ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
@@ -275,10 +275,12 @@ def fit(
     declarations = Declared() if declared is None else declared
     if not isinstance(declarations, Declared):
         raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-    ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     dataset, classes = dataset_of(x, y, declarations, ids, units, public)
     head, kind = _trained_for(network, activation, certificate)
     kind = _with_features(kind, features)
+    if kind.votes and members == 1 and declarations.size is not None:
+        members = usual_members(declarations.size, training.get("caution", 1.0))
+    ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     if ensemble.members > 1 and declarations.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")

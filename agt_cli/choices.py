@@ -30,6 +30,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact, Standing, declared, void
 from agt.settings import ChosenFrom
 from agt.store import write_atomic
+from agt.training.ensemble import usual_members
 from agt_cli.configuration import chosen_options, composed
 from agt_cli.report.record import to_yaml
 
@@ -43,6 +44,8 @@ RECIPE = {
     "noise": "hc9d1cf4f970",
 }
 """The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it must change this."""
+VOTES = "ha2af4b83ae4"
+"""The same of certificate=votes, which may stand in the certificate's place."""
 CODES = {"bins": 20, "crosses": 0}
 """How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
 KEY = "training.chosen_on"
@@ -61,6 +64,24 @@ def hashes(config: Mapping[str, Any]) -> dict[str, str]:
         config: a resolved training configuration, as plain containers.
     """
     return {part: _hash(_said_about(part, config.get(part))) for part in PARTS}
+
+
+def with_members(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the recipe's number of members where ``certificate=votes`` is left with one."""
+    ensemble, members = config.get("ensemble") or {}, _members_by_recipe(config)
+    return (
+        config if ensemble.get("members") != 1 or members == 1 else {**config, "ensemble": {**ensemble, "members": members}}
+    )
+
+
+def _members_by_recipe(config: Mapping[str, Any]) -> int:
+    """1 but for votes about a declared number of records."""
+    size, caution = (
+        (config.get(part) or {}).get(key) for part, key in (("dataset", "declared_size"), ("training", "caution"))
+    )
+    if (config.get("certificate") or {}).get("name") != "votes" or not isinstance(size, int | float):
+        return 1
+    return usual_members(size, caution if isinstance(caution, int | float) else 1.0)
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -162,8 +183,12 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     """Whether the settings are the recipe's. Its grid is free, as a closed form has every k, and so is a unit's cap."""
     relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
     relation.pop("unit_rows", None)  # a declaration about the data, like its size
-    now = hashes({**config, "relation": relation})
-    changed = [part for part, known in RECIPE.items() if now[part] != known]
+    ensemble, votes = dict(config.get("ensemble") or {}), (config.get("certificate") or {}).get("name") == "votes"
+    if votes and ensemble.get("members") == _members_by_recipe(config):
+        ensemble["members"] = 1
+    now = hashes({**config, "relation": relation, "ensemble": ensemble})
+    known_as = RECIPE | ({"certificate": VOTES} if votes else {})
+    changed = [part for part, known in known_as.items() if now[part] != known]
     changed += [f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known]
     if changed:
         return void(

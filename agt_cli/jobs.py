@@ -36,11 +36,12 @@ def resolve_settings(
     Raises:
         ConfigError: a value is empty, or run=latest finds none.
     """
-    from agt_cli.choices import bind_declaration
+    from agt_cli.choices import bind_declaration, with_members
     from agt_cli.report.finished import resolve_latest
 
     settings = resolve_latest(settings, console.note)
-    settings = bind_declaration(settings, overrides) if command in ("train", "tune") else settings
+    if command in ("train", "tune"):
+        settings = bind_declaration(with_members(settings), overrides)
     for key, value in settings.items():
         if value == "":
             raise ConfigError(f"{key}= is empty: give a value, or leave it out")

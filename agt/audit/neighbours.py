@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Records
@@ -32,7 +32,7 @@ from agt.models.model import KINDS, EnsembleModel, Model, fit, fit_members
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, shards, worker_processes
 from agt.training.loop import learning_rate
 from agt.training.removal import minimise
 
@@ -175,7 +175,7 @@ def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True)
     if not processes or workers < 2 or model.problem.settings.compute.device != "cpu":
         made: Iterator[Model | AgtError] = (_nominal(model, *edit) for edit in bare)
     else:
-        with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+        with worker_processes(workers):
             made = Parallel(return_as="generator")(delayed(_nominal)(model, *edit) for edit in bare)
     for each in made:
         yield each if isinstance(each, AgtError) else replace(each, problem=model.problem)  # type: ignore[type-var]

@@ -31,7 +31,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed
 from pydantic import Field
 from safetensors.torch import load, save
 
@@ -44,7 +44,7 @@ from agt.numeric import COVER
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
 from agt.store import write_atomic
-from agt.training.ensemble import aligned
+from agt.training.ensemble import aligned, worker_processes
 
 SHADOWS = "shadows"  # below output_dir: where they are kept
 FORMAT = 1
@@ -254,7 +254,7 @@ def _trained(
         with _one_thread():
             yield from (_train(half, pool, sides[index], index, home) for index in which)
         return
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+    with worker_processes(workers):
         for ended in Parallel(return_as="generator_unordered")(delayed(_train_some)(*task) for task in tasks):
             yield from ended
 

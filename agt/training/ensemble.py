@@ -65,6 +65,19 @@ class EnsembleConfig:
         return Slices(self.slices, self.key)
 
 
+MEMBER = 100  # records of a member by the recipe
+
+
+def usual_members(size: float, caution: float = 1.0) -> int:
+    """How many members the recipe has for ``certificate=votes``: one for 100 records, an odd number, so that two never tie.
+
+    Args:
+        size: how many records were declared.
+        caution: so many times as many: longer distances, less accuracy.
+    """
+    return min(max(3, round(caution * size / MEMBER)), 9_998) | 1
+
+
 class Member(Protocol[T]):
     """Trains one member. It travels to another process: a module-level function, or a ``functools.partial`` of one."""
 
@@ -125,8 +138,17 @@ def train_members(
     dealt = [(recipe, part, checkpoints.part(member_folder(at))) for at, part in shares]
     if workers == 1 or group().size > 1:
         return _counted((member(*one) for one in dealt), on_done)
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):
+    with worker_processes(workers, threads):
         return _counted(Parallel(return_as="generator")(delayed(member)(*one) for one in dealt), on_done)
+
+
+def worker_processes(workers: int, threads: int = 1) -> parallel_config:
+    """So many processes for joblib, of so many threads each, which hand records to each other through pipes alone.
+
+    joblib's own way, arrays of a megabyte and more in files below /dev/shm, lets every local user read them, also when a
+    process that was killed has left them behind.
+    """
+    return parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads, max_nbytes=None)
 
 
 def member_folder(index: int) -> str:

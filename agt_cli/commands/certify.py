@@ -1,5 +1,6 @@
 """agt certify: a finished training run -> stable distances of queries -> tables, figures, report."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -64,7 +65,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     report = certify_report(subject, table, least, captions, finished, quality.verdict, (*owed, *sections))
     opened.check_current()
     record.report(report)
-    _say(record, subject, table, quality, console)
+    _say(record, subject, table, quality, model.problem.trained_on, console)
     for line in owed:
         console.say(line)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}
@@ -87,7 +88,15 @@ def _draw(
     return captions | figures.histogram(record, subject, opened.labels)
 
 
-def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Quality, console: Console) -> None:
+def poisoning(median: float, trained: int, ball: str) -> str:
+    """What the distances say of whoever can write to the training data (docs/poisoning.md)."""
+    reach = f"{math.floor(median):,} ({math.floor(median) / trained:.2%} of the {trained:,} training records)"
+    return f"against poisoning: half of the answers stand whatever an attacker does at k = {reach}; k counts {ball}"
+
+
+def _say(
+    record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Quality, trained: int, console: Console
+) -> None:
     if quality.verdict:
         console.say(quality.verdict)
     columns = [column for column in table.columns if column != "k"]
@@ -100,6 +109,8 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Qual
     censored = median == subject.certificates.ks[-1] and not isinstance(subject.certificates, ClosedForm)
     end = " or more: the grid ends there" if censored else ""
     console.say(f"median stable distance: {median:g}{end}")
+    if median >= 1:
+        console.say(poisoning(median, trained, subject.ball))
     say_quality(console, quality)
     if subject.caveat:
         console.say(subject.caveat)

@@ -172,6 +172,7 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
     with pytest.raises(agt.errors.ConfigError, match="fourier"):
         trained(features="fourier")
     with pytest.raises(agt.errors.ConfigError, match=r"ensemble\.members"):
-        trained(members=1)
+        agt.fit(np.eye(2), np.arange(2), certificate="votes")
+    assert len(trained(500, members=1).weight) == 5, "the recipe's number, where a size is declared"
     with pytest.raises(agt.errors.ConfigError, match="paper_privacy"):
         trained(relation="paper_privacy")

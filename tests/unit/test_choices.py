@@ -6,7 +6,7 @@ import pytest
 
 from agt.facts import Standing, declared
 from agt.settings import ChosenFrom
-from agt_cli.choices import PARTS, bind_declaration, bound, choices_fact, declares, hashes, naming
+from agt_cli.choices import PARTS, bind_declaration, bound, choices_fact, declares, hashes, naming, with_members
 from agt_cli.configuration import composed
 from agt_cli.usage import options
 
@@ -41,6 +41,23 @@ def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(over
     assert "the recipe's, unchanged" in fact.why
     assert "which columns enter" in fact.why
     assert "results on them" in fact.broken_by
+
+
+VOTES = [*RECIPE, "certificate=votes", "dataset.declared_size=5000"]
+
+
+def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_owner_to_declare() -> None:
+    made = with_members(composed("train", VOTES))
+    assert made["ensemble"]["members"] == 51, "one for 100 records, an odd number"
+    assert choices_fact(made).standing is Standing.DECLARED
+    named = with_members(composed("train", [*VOTES, "ensemble.members=51"]))
+    assert choices_fact(named).standing is Standing.DECLARED
+    for override in ("ensemble.members=53", "certificate.strength=0.2", "training.caution=2", "dataset.bins=10"):
+        assert choices_fact(with_members(composed("train", [*VOTES, override]))).standing is Standing.VOID
+    assert with_members(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"] == 101
+    for overrides in (RECIPE, [*VOTES, "dataset.declared_size=null"], [*VOTES[:-1], "certificate=erm"]):
+        config = composed("train", overrides)
+        assert with_members(config) == config
 
 
 @pytest.mark.parametrize(

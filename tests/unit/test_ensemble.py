@@ -1,5 +1,10 @@
 """Ensembles: shards by keyed hash, members independent of one another and of how many processes trained them."""
 
+import tempfile
+import threading
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from synthetic import make_recipe, make_records, make_training
@@ -7,6 +12,7 @@ from synthetic import make_recipe, make_records, make_training
 import agt
 from agt.data.dataset import Records
 from agt.errors import ConfigError
+from agt.training import ensemble
 from agt.training.batches import Recipe
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
@@ -76,3 +82,33 @@ def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
         for part in parts(shifted, EnsembleConfig(members=2)):
             assert part.features.ctypes.data % 64 == 0
             assert not np.shares_memory(part.features, features)
+
+
+def _size_of(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> int:
+    time.sleep(0.2)
+    return len(records)
+
+
+def test_records_on_their_way_to_other_processes_lie_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """joblib would map arrays above a megabyte to files below /dev/shm that every local user may read."""
+    monkeypatch.setattr(ensemble, "_division", lambda config, compute: (2, 1))
+    n, seen, done = 60_000, set[Path](), threading.Event()
+    ids = np.array([f"{at}" for at in range(n)])
+    records = Records(np.zeros((n, 8)), np.zeros(n, dtype=np.int64), ids, ids, np.zeros(n, dtype=bool))
+    places = [place for place in (Path("/dev/shm"), Path(tempfile.gettempdir())) if place.exists()]
+    before = {path for place in places for path in place.glob("joblib*/*")}
+
+    def look() -> None:
+        while not done.wait(0.01):
+            seen.update(path for place in places for path in place.glob("joblib*/*"))
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    try:
+        sizes = train_members(_size_of, make_recipe(make_training()), records, EnsembleConfig(members=2))
+    finally:
+        done.set()
+        watch.join()
+    assert sum(sizes) == n
+    assert min(sizes) * 8 * 8 > 2**20, "arrays that joblib would map"
+    assert seen - before == set()
