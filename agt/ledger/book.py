@@ -203,24 +203,24 @@ class Book:
         population: as it was opened.
         last: the newest entry.
         spent: by all of them.
-        head: where a second head is kept, as was written; empty: nowhere.
+        heads: (entry, place) of each second head, in the order in which entries named them.
         tables: those admitted, by data digest.
         debits: by number.
         answers: in order.
         backwards: the numbers of those with an earlier time than the one before.
-        headless: the numbers of those that started a second head anew, without the one before it.
+        moved: the entries that named a second head later than the first one.
     """
 
     opening: Entry
     population: Population
     last: Entry
     spent: Cost = field(default_factory=Cost)
-    head: str = ""
+    heads: list[tuple[int, str]] = field(default_factory=list)
     tables: dict[str, AdmittedTable] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
-    headless: list[int] = field(default_factory=list)
+    moved: list[Entry] = field(default_factory=list)
 
     @classmethod
     def begin(cls, opening: Entry) -> "Book":
@@ -234,7 +234,8 @@ class Book:
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():
                 raise Broken("the first entry tells of something spent before it")
-            return cls(opening, Population.of(body["population"]), opening, head=str(body["head"]))
+            heads = [(1, str(body["head"]))] if body["head"] else []
+            return cls(opening, Population.of(body["population"]), opening, heads=heads)
 
     def take(self, entry: Entry) -> None:
         """Go on with the next entry, which follows the last (chain.py).
@@ -289,10 +290,16 @@ class Book:
         return self.spent
 
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        self.head = str(body["head"])
-        if body["lost"]:
-            self.headless.append(entry.number)
+        if not body["head"] or not isinstance(body["lost"], bool):
+            raise Broken(f"entry {entry.number} moves the second head to no place, which no command does")
+        self.heads.append((entry.number, str(body["head"])))
+        self.moved.append(entry)
         return self.spent
+
+    @property
+    def head(self) -> str:
+        """Where a second head is kept, as was written last; empty: nowhere."""
+        return self.heads[-1][1] if self.heads else ""
 
     def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
         """A table of the same data or file that was admitted with a unit which this one's does not cover."""
@@ -385,13 +392,20 @@ def clock(book: Book) -> list[str]:
     ]
 
 
-def headless(book: Book) -> list[str]:
-    """A line for each second head that was started anew while the one before was lost."""
-    return [
-        f"entry {number} started a second head anew, the one before being lost: whether the ledger was put back to an "
-        "older copy before that cannot be excluded"
-        for number in book.headless
-    ]
+def moves(book: Book) -> list[str]:
+    """A line for each second head that took the place of another, which may have been lost, or that came later."""
+    lines = []
+    for entry in book.moved:
+        before = next((place for number, place in reversed(book.heads) if number < entry.number), None)
+        if entry.body["lost"]:
+            lines.append(
+                f"entry {entry.number} started a second head anew, the one before being lost: whether the ledger was put "
+                "back to an older copy before that cannot be excluded"
+            )
+        else:
+            how = f"moved the second head from {before}" if before else "began a second head, where there was none"
+            lines.append(f"entry {entry.number} of {entry.time} {how}")
+    return lines
 
 
 def budget(allowance: Allowance) -> str:

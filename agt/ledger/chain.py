@@ -383,6 +383,13 @@ class SecondHead:
         with self._opened(os.O_RDONLY) as handle:
             return self._newest(handle)[0]
 
+    def peek(self) -> Head | None:
+        """What the file tells; None where there is none of this ledger that can be read."""
+        try:
+            return self.read()
+        except (Broken, AgtError):
+            return None
+
     @contextmanager
     def held(self, seconds: float) -> Iterator[tuple[Head, Callable[[Head], None]]]:
         """What it tells, and how to move it forwards, while nobody else can.

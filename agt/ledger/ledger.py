@@ -56,7 +56,7 @@ from agt.ledger.book import (
     Population,
     declaration,
     digest_of,
-    headless,
+    moves,
     refusal,
     unit_words,
 )
@@ -119,14 +119,15 @@ class Ledger:
     Args:
         store: its file.
         head: where its second head lies now; None: where the ledger says.
-        lost: its second head is lost: it is opened without.
+        lost: its second head is said to be lost: it is opened without, but compared with each that is there all the same.
+        away: to look at a copy: it is compared with no head.
 
     Attributes:
         path: of the file.
     """
 
-    def __init__(self, store: LedgerFile, head: Path | None = None, lost: bool = False) -> None:
-        self._store, self.path, self._given, self._lost = store, store.path, head, lost
+    def __init__(self, store: LedgerFile, head: Path | None = None, lost: bool = False, away: bool = False) -> None:
+        self._store, self.path, self._given, self._lost, self._away = store, store.path, head, lost, away
         self._checked: set[int] = set()
         with store.turn():
             self._book = self._begun()
@@ -184,18 +185,28 @@ class Ledger:
             ConfigError: there is none, or it lies where none can.
             CheckError: it was edited, or is older than its second head.
         """
-        return cls._of(LedgerFile(path, writing and not away, seconds), head, lost=away)
+        return cls._of(LedgerFile(path, writing and not away, seconds), head, away=away)
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
-        """Start a second head anew where the one there was is lost; the chain says so for good."""
+        """Start a second head anew where the one there was is lost; the chain says so for good.
+
+        Raises:
+            ConfigError: the one there was can be read.
+            CheckError: it is further than the ledger, or knows another.
+        """
         with cls._of(LedgerFile(path, True, WAIT), None, lost=True) as ledger:
+            last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
+            if last and (known := last.peek()):
+                raise ConfigError(
+                    f"lost=true: it is not lost: {last.name} is there, at entry {known.count}: leave lost=true out"
+                )
             ledger.move_head(head)
 
     @classmethod
-    def _of(cls, store: LedgerFile, head: Path | None, lost: bool = False) -> "Ledger":
+    def _of(cls, store: LedgerFile, head: Path | None, lost: bool = False, away: bool = False) -> "Ledger":
         try:
-            return cls(store, None if head is None else head_file(head, store.path), lost)
+            return cls(store, None if head is None else head_file(head, store.path), lost, away)
         except BaseException:
             store.close()
             raise
@@ -237,7 +248,7 @@ class Ledger:
         tables = self.book.tables.values()
         declared = [declaration(self.population, tables)] if tables else []
         rollback = [SAME_DISK] if self.head and same_disk(self.head, self.path) else [] if self._book.head else [NO_HEAD]
-        return [*declared, *headless(self._book), *rollback]
+        return [*declared, *moves(self._book), *rollback]
 
     def check(self, relation: str, data: str, unit: Unit) -> None:
         """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that counts so may be paid here."""
@@ -402,7 +413,7 @@ class Ledger:
 
     def _heads(self) -> list[SecondHead]:
         """The one that was given, and the one that the ledger names; given one, the other need not be there."""
-        if self._lost:
+        if self._lost or self._away:
             return []
         named = Path(self._book.head) if self._book.head else None
         if self._given and named and (not named.exists() or (self._given.exists() and named.samefile(self._given))):
@@ -410,8 +421,14 @@ class Ledger:
         return [SecondHead(path, self._book.opening.hash) for path in (self._given, named) if path is not None]
 
     def _known(self) -> dict[str, Head]:
-        """What each second head tells, by its name in a sentence."""
-        return {head.name: head.read() for head in self._heads()}
+        """What each second head tells, by its name in a sentence: those of today, which must be there, and each that an
+        entry named before, if it is: whoever names another one does not get rid of it."""
+        today = {head.name: head.read() for head in self._heads()}
+        if self._away:
+            return today
+        named = (SecondHead(Path(place), self._book.opening.hash) for _, place in self._book.heads)
+        earlier = ((head.name, head.peek()) for head in named)
+        return {name: known for name, known in earlier if known} | today
 
     def _hold(self, head: SecondHead, locks: ExitStack) -> Callable[[Head], None]:
         """How to move a second head, which nobody else can until ``locks`` are given back."""

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -625,6 +626,71 @@ def test_a_lost_head_is_replaced_and_the_chain_says_so(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
         assert ledger.head == tmp_path / "next.head"
         assert any("entry 7 started a second head anew" in line for line in ledger.words())
+
+
+def forged(path: Path, older: bytes, head: str, lost: bool = False) -> None:
+    """An older copy in the ledger's place, with one entry more, which names another second head."""
+    path.write_bytes(older)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        number, before, text = connection.execute("SELECT * FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        body = {"head": head, "lost": lost, "spent": json.loads(text)["body"]["spent"], "time": "2026-01-01T00:00:00+00:00"}
+        entry = Entry(number + 1, "head", body, before)
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
+        opening = connection.execute("SELECT hash FROM entries WHERE number = 1").fetchone()[0]
+    if head:
+        SecondHead(Path(head), opening).start(entry.head)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(tmp_path: Path, lost: bool) -> None:
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    older = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        for _ in range(4):
+            ledger.debit(charge(), 1)
+    forged(path, older, str(tmp_path / "hers.head"), lost)
+    for writing in (True, False):
+        with pytest.raises(
+            CheckError, match=r"it is older than its second head .*away/loans.head: it ends at entry 7 of 10"
+        ):
+            Ledger.open(path, writing=writing)
+    with Ledger.open(path, away=True) as looked, pytest.raises(CheckError, match="is older than the head that was noted"):
+        looked.verify(SecondHead(head, looked.entries()[0].hash).read())
+
+
+def test_a_second_head_is_not_moved_to_no_place(tmp_path: Path) -> None:
+    path = lots(tmp_path, head=tmp_path / "away" / "loans.head")
+    forged(path, path.read_bytes(), "")
+    with pytest.raises(CheckError, match="entry 7 moves the second head to no place"):
+        Ledger.open(path)
+
+
+def test_a_head_that_is_there_is_not_lost(tmp_path: Path) -> None:
+    head, late = tmp_path / "away" / "loans.head", tmp_path / "late.head"
+    path = lots(tmp_path, head=head)
+    older = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        ledger.debit(charge(), 1)
+    with pytest.raises(ConfigError, match=r"it is not lost: its second head .*loans.head is there, at entry 7"):
+        Ledger.replace_head(path, late)
+    path.write_bytes(older)
+    with pytest.raises(CheckError, match=r"it is older than its second head .*it ends at entry 6 of 7"):
+        Ledger.replace_head(path, late)
+    assert not late.exists()
+
+
+def test_a_moved_head_stands_in_every_claim_and_the_old_one_may_stay_behind(tmp_path: Path) -> None:
+    old, late = tmp_path / "away" / "loans.head", tmp_path / "late.head"
+    path = lots(tmp_path, head=old)
+    with Ledger.open(path) as ledger:
+        ledger.move_head(late)
+        ledger.debit(charge(), 1)
+    with Ledger.open(path) as ledger:
+        assert SecondHead(old, ledger.book.opening.hash).read().count == 7, "the move itself"
+        assert any(re.match(rf"entry 7 of \S+ moved the second head from {old}", line) for line in ledger.words())
+    old.unlink()
+    Ledger.open(path).close()
 
 
 def test_given_another_place_both_heads_are_moved(tmp_path: Path) -> None:
