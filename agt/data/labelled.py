@@ -540,8 +540,8 @@ class LabelledFile(ABC):
         trained = {*files[0].labels[files[0].train].tolist()}
         if len(trained) == 1:
             raise DataError(
-                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: list the public classes in "
-                "dataset.classes, which need not all occur"
+                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: list the public classes "
+                "in dataset.classes, which need not all occur"
             )
         return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
 

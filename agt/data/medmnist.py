@@ -237,7 +237,9 @@ class MedMnist:
             return tuple(names.values())
         sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
         if not all(sides):
-            raise DataError(f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the classes that are used")
+            raise DataError(
+                f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the classes that are used"
+            )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
     def _selection(self, used: list[int]) -> Grounds:

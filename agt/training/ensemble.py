@@ -59,7 +59,7 @@ class EnsembleConfig:
                 "size of a member's usual logits), and vote=labels takes none"
             )
         if self.vote == "margins" and self.members == 1:
-            raise ValueError("vote=margins is a vote of several members, and members=1 trains none: give members, or no vote")
+            raise ValueError("vote=margins is a vote of several members, and members=1 are none: give members")
 
     @property
     def dealing(self) -> Slices:

@@ -1,4 +1,4 @@
-"""What commands write beside their records is nobody else's to read: temporary files, checkpoints, copies, logs of requests."""
+"""What commands write beside their records is nobody else's to read: temporary files, checkpoints, copies, logs."""
 
 import os
 import stat
