@@ -41,6 +41,7 @@ COUNTED = (
     "the ledger is debited exactly what is claimed",
     "a repeated question is answered as before, and free",
     "a second mechanism's cost is added to the first's",
+    "a single label is debited",
     "which questions are refused follows from the counter alone",
 )
 
@@ -162,7 +163,7 @@ def arbitrary(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerPayer, "debit", lambda self, charge, wanted: debit(self, charge, min(wanted, 5 + next(calls) % 2)))
 
 
-DEBITED, FREE, ADDED, REFUSED_BY = COUNTED
+DEBITED, FREE, ADDED, SINGLE, REFUSED_BY = COUNTED
 BROKEN = {nothing: set(), forgetful: {DEBITED, FREE}, generous: {DEBITED, ADDED}, arbitrary: {REFUSED_BY}}
 
 
