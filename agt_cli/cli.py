@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt_cli import usage
-from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, world_size
+from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
@@ -62,7 +62,7 @@ def _one_of_several(arguments: Sequence[str] | None) -> int:
 
 def _complain(text: str, code: int) -> int:
     with suppress(OSError):
-        print(f"agt: error: {text}", file=sys.stderr, flush=True)
+        print(f"agt: error: {visible(text)}", file=sys.stderr, flush=True)
     return code
 
 

@@ -112,7 +112,7 @@ def test_neighbours_are_trained_by_the_trainer(kind: str, monkeypatch: pytest.Mo
         alone = neighbours.neighbour_of(model, edit.records, (0,))
         assert all(torch.equal(a, b) for a, b in zip(heads(one), heads(alone), strict=True))
     monkeypatch.setattr(neighbours, "EDITS_PER_WORKER", 1)
-    monkeypatch.setattr(neighbours, "parallel_config", lambda *given, **more: parallel_config("threading", n_jobs=2))
+    monkeypatch.setattr(neighbours, "worker_processes", lambda *given: parallel_config("threading", n_jobs=2))
     for one, other in zip(here, neighbours_of(model, edits), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(heads(one), heads(other), strict=True))
 

@@ -1,7 +1,6 @@
 """Shadow models: who is in which, what is kept on disk, what goes on after a kill."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +90,8 @@ def test_several_workers_make_the_same_bits_as_one(tmp_path: Path, monkeypatch: 
     problem = problem_of()
     pool = Pool.of(problem.dataset)
     one = train_shadows(problem, pool, ONE, tmp_path / "one")
-    threads = partial(parallel_config, "threading", n_jobs=2)  # processes take seconds to start
-    monkeypatch.setattr(shadows, "parallel_config", lambda backend, n_jobs, inner_max_num_threads: threads())
+    # threads: processes take seconds to start
+    monkeypatch.setattr(shadows, "worker_processes", lambda *given: parallel_config("threading", n_jobs=2))
     two = train_shadows(problem, pool, replace(ONE, workers=2), tmp_path / "two")
     assert np.array_equal(one.logits, two.logits)
 
