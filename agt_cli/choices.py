@@ -68,10 +68,10 @@ def hashes(config: Mapping[str, Any]) -> dict[str, str]:
 
 def with_members(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration with the recipe's number of members where ``certificate=votes`` is left with one."""
-    ensemble, members = config.get("ensemble") or {}, _members_by_recipe(config)
-    return (
-        config if ensemble.get("members") != 1 or members == 1 else {**config, "ensemble": {**ensemble, "members": members}}
-    )
+    ensemble, members = config.get("ensemble"), _members_by_recipe(config)
+    if members == 1 or not isinstance(ensemble, Mapping) or ensemble.get("members") != 1:
+        return config  # what is no mapping is refused with the other settings
+    return {**config, "ensemble": {**ensemble, "members": members}}
 
 
 def _members_by_recipe(config: Mapping[str, Any]) -> int:

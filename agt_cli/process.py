@@ -81,6 +81,23 @@ StreamName = Literal["stdout", "stderr"]
 _mute: set[StreamName] = set()
 
 
+def visible(text: str, keep: str = "") -> str:
+    """Text of which a terminal or a browser acts on nothing: names and values from data may hold anything.
+
+    Blanks of any kind, line ends among them, become spaces; other letters that print nothing (ESC and all other controls,
+    marks that turn the direction of writing, half characters) stand there as Python writes them: ``\\x1b``.
+
+    Args:
+        keep: letters that stay what they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode()
+        for c in text
+    )
+
+
 def put(text: str, name: StreamName) -> None:
     """Write a line; where the reader has gone, this one and all later ones go nowhere."""
     try:

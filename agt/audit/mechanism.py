@@ -211,6 +211,15 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
         yield from (NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values))
 
 
+def check_audited(mechanism: object) -> None:
+    """Raise ConfigError for noise on the counts of several classes, which has no table whose entries could be compared."""
+    if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
+        raise ConfigError(
+            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has no table to audit: take a "
+            "run of two classes, or leave out run"
+        )
+
+
 def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int) -> tuple[Finding, ...]:
     """Both findings of one pair.
 

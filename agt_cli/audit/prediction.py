@@ -48,7 +48,7 @@ from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
-from agt.audit.mechanism import influences
+from agt.audit.mechanism import check_audited, influences
 from agt.audit.neighbours import NOMINAL, members_margins, retrained, with_added, without
 from agt.data.dataset import CONTENT, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
@@ -949,6 +949,7 @@ class _Audit:
         self.stage, self.console, self.rng = stage, console, np.random.default_rng(given.seed)
         self.missing = list[str]()
         mechanism = given.mechanism().mechanism(opened.model.problem.classes, 1)
+        check_audited(mechanism)
         assert isinstance(mechanism, Mechanism)
         self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim

@@ -65,7 +65,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     report = certify_report(subject, table, least, captions, finished, quality.verdict, (*owed, *sections))
     opened.check_current()
     record.report(report)
-    _say(record, subject, table, quality, model.problem.trained_on, console)
+    _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
     for line in owed:
         console.say(line)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}

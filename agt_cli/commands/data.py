@@ -15,16 +15,17 @@ from typing import Annotated, Any
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
-from agt.data.files import CsvFormat, is_delimited, locate
+from agt.data.files import CsvFormat, is_delimited
 from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table, sniffed
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
 from agt.settings import build, schema, validate
-from agt.store import file_sha256, write_atomic
+from agt.store import file_sha256, locate, write_atomic
 from agt_cli import usage
+from agt_cli.process import visible
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import markdown_table, plain
+from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
 from agt_cli.runs.prepare import only_keys
 
@@ -141,7 +142,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     record.write("dataset.yaml", text.encode())
     record.add_metrics(rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3))
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
-    record.report(f"# {plain(inspection.path.name)}, for its owner alone\n\nWritten: `{settings.target}`\n\n{table}\n")
+    record.report(document(f"# {plain(inspection.path.name)}, for its owner alone", f"Written: `{settings.target}`", table))
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
     console.say(
@@ -176,8 +177,7 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
     record.environment(prepared=str(outcome.folder.resolve()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)  # MiB
     record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak, 1))
-    lines = [f"# {outcome.folder.name}", "", *(f"- {fact}" for fact in outcome.facts), "", f"    {outcome.train}", ""]
-    record.report("\n".join(lines))
+    record.report(document(f"# {plain(outcome.folder.name)}", outcome.facts, f"    {outcome.train}"))
     for fact in outcome.facts:
         console.say(fact)
     console.say(f"prepared folder: {outcome.folder}")
@@ -236,7 +236,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
     lines = [
-        *HEAD.format(file=_one_line(inspection.path.name)).splitlines(),
+        *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
         f"name: {_scalar(name)}",
         f"path: {_scalar(str(inspection.path))}",
@@ -257,7 +257,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"from_data: {_list(from_data(inspection))}",
     ]
     if inspection.left_out:
-        lines += ["# left out:", *(f"#   {_one_line(c.name)}: {_one_line(c.remark)}" for c in inspection.left_out)]
+        lines += ["# left out:", *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out)]
     return "\n".join(lines) + "\n"
 
 
@@ -269,7 +269,7 @@ def number(value: float) -> str:
 def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:
     if not entries:
         return [f"{key}: {{}}"]
-    remarks = {c: _one_line(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries}
+    remarks = {c: visible(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries}
     return [f"{key}:", *(f"  {_quoted(c.name)}: {value}    # {remarks[c]}" for c, value in entries.items())]
 
 
@@ -286,10 +286,5 @@ def _quoted(text: str) -> str:
     # Text in one line of yaml that is read back as text, never as a number or a truth.
     if _PLAIN.fullmatch(text) and text.casefold() not in _RESERVED:
         return text
-    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10**9)
+    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=text.isprintable(), width=10**9)
     return quoted.strip()
-
-
-def _one_line(text: str) -> str:
-    # Text for a comment.
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -12,7 +12,7 @@ from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.unlearning.account import read_public
 from agt_cli.report.console import Console, TreeBranch
-from agt_cli.report.markdown import CheckState, Markdown, document, markdown_table, plain, report_page, visible
+from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, markdown_table, plain, report_page
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
 from agt_cli.verify.folders import VerifiedItem
@@ -128,11 +128,11 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
     """
     parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
     if subject.conditions and (above is None or above.conditions != subject.conditions):
-        proved = [f"{c.letter} {visible(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED]
+        proved = [f"{c.letter} {excerpt(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED]
         lines = [f"by code: {', '.join(proved)}: proved"] if proved else []
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
-        lines += [f"{c.letter} {visible(c.name)}: {visible(c.grounds.missing, 1000)}: not held" for c in void]
+        lines += [f"{c.letter} {excerpt(c.name)}: {excerpt(c.grounds.missing, 1000)}: not held" for c in void]
         parts.append(("the conditions of a guarantee of privacy", [(line, ()) for line in lines]))
     parts += [tree(part, subject) for part in subject.rests_on]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
@@ -178,7 +178,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
 def markdown(subject: VerifiedItem) -> str:
     """The same as a page."""
     conditions = [
-        (c.letter, visible(c.name), Markdown(f"**{c.standing}**"), visible(c.why, 1000)) for c in subject.conditions
+        (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000)) for c in subject.conditions
     ]
     return document(
         f"# {plain(headline(subject))}",

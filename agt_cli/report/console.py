@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from agt_cli.process import put
+from agt_cli.process import put, visible
 from agt_cli.report.markdown import is_number, told_once
 
 Report = Callable[[int, int, int, int], None]
@@ -30,7 +30,7 @@ _NAME = 40  # of one in the first column, where names of folders stand
 
 @dataclass(frozen=True)
 class Console:
-    """Where a command's words go.
+    """Where a command's words go, ``visible``, whatever names and values from data they hold.
 
     Attributes:
         json: nothing but one JSON object goes to stdout.
@@ -45,18 +45,19 @@ class Console:
     def note(self, text: str) -> None:
         """A line for a person, on stderr."""
         if not self.quiet:
-            put(text, "stderr")
+            put(visible(text), "stderr")
 
     def say(self, text: str) -> None:
         """A line of the result, on stdout."""
         if not self.json:
-            put(text, "stdout")
+            put(visible(text), "stdout")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table of the result, on stdout; numbers right-aligned."""
         if self.json:
             return
-        columns, rows, notes = told_once(columns, rows)
+        shown = [[*map(visible, row)] for row in rows]
+        columns, rows, notes = told_once([*map(visible, columns)], shown)
         table = Table(box=box.SIMPLE_HEAD)
         for position, column in enumerate(columns):
             numeric = all(is_number(row[position]) for row in rows)
@@ -67,15 +68,15 @@ class Console:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
-        self._draw(Text(title, style="bold"), table, *notes)  # its own title breaks at its width
+        self._draw(Text(visible(title), style="bold"), table, *notes)  # its own title breaks at its width
 
     def tree(self, title: str, root: "TreeBranch") -> None:
         """A tree of the result, on stdout, as text on every terminal."""
         if self.json:
             return
-        drawn = Tree(Text(root[0]), guide_style="dim")
+        drawn = Tree(Text(visible(root[0])), guide_style="dim")
         _grow(drawn, root[1])
-        self._draw(Text(title, style="bold"), drawn)
+        self._draw(Text(visible(title), style="bold"), drawn)
 
     def _draw(self, *parts: Any) -> None:
         # Not cut to 80 columns where nobody's terminal sets the width.
@@ -91,7 +92,7 @@ class Console:
 
     def error(self, text: str) -> None:
         """An error, on stderr."""
-        put(f"agt: error: {text}", "stderr")
+        put(f"agt: error: {visible(text)}", "stderr")
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
@@ -146,7 +147,7 @@ class _Lines:
 
 def _grow(tree: Tree, branches: Sequence[TreeBranch]) -> None:
     for words, parts in branches:
-        _grow(tree.add(Text(words)), parts)
+        _grow(tree.add(Text(visible(words))), parts)
 
 
 def _of(unit: str, part: int, whole: int) -> str:

@@ -30,6 +30,7 @@ from agt.audit.findings import Outcome
 from agt.errors import AgtError
 from agt.facts import Standing
 from agt.store import Broken
+from agt_cli.process import visible
 
 SPECIAL = re.compile(r"""
     [\\`*\[\]~]                              # code, emphasis, links, strokes
@@ -47,16 +48,14 @@ class Markdown(str):
     __slots__ = ()
 
 
-def visible(text: str, most: int = 400) -> str:
-    """Text that nobody vouches for, on one line: what a terminal or a page would act on stands there as it is written.
+def excerpt(text: str, most: int = 400) -> str:
+    """Text that nobody vouches for, ``visible`` on one line.
 
     Args:
         most: characters; more are cut off, and said to be.
     """
-    words = (
-        " ".join(text.split()) if len(text) <= most else f"{' '.join(text[:most].split())}... ({len(text):,} characters)"
-    )
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in words)
+    words = " ".join(text[:most].split())
+    return visible(words if len(text) <= most else f"{words}... ({len(text):,} characters)")
 
 
 def plain(text: str) -> str:
@@ -71,7 +70,8 @@ def bullets(lines: Sequence[str]) -> str:
 
 def document(*blocks: str | Sequence[str]) -> str:
     """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a list; none that is empty."""
-    return "\n\n".join(block if isinstance(block, str) else bullets(block) for block in blocks if block) + "\n"
+    text = "\n\n".join(block if isinstance(block, str) else bullets(block) for block in blocks if block) + "\n"
+    return visible(text, keep="\n")
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -151,7 +151,7 @@ class Check:
 
     def __post_init__(self) -> None:
         for key in ("name", "words", "remedy"):
-            object.__setattr__(self, key, visible(getattr(self, key), 1000))
+            object.__setattr__(self, key, excerpt(getattr(self, key), 1000))
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -243,13 +243,14 @@ def page(title: str, body: str, pictures: str = "data:") -> str:
         pictures: where pictures may come from (the policy's img-src).
     """
     style, script = ((PARTS / name).read_text(encoding="utf-8") for name in ("style.css", "sort.js"))
+    title, body = escape(visible(title)), visible(body, keep="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src {pictures}"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n"
         f"<body>\n<main>\n{body}</main>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 

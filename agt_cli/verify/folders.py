@@ -30,7 +30,7 @@ from agt.store import (
 )
 from agt.unlearning.log import KEY_FILE
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK
-from agt_cli.report.markdown import Check, CheckState, Findings, visible, worst
+from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
 from agt_cli.runs.erased import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
@@ -172,9 +172,9 @@ class VerifiedItem:
     limits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", visible(self.name))
-        object.__setattr__(self, "facts", tuple((name, visible(value)) for name, value in self.facts))
-        object.__setattr__(self, "claims", tuple(visible(line, 1000) for line in self.claims))
+        object.__setattr__(self, "name", excerpt(self.name))
+        object.__setattr__(self, "facts", tuple((name, excerpt(value)) for name, value in self.facts))
+        object.__setattr__(self, "claims", tuple(excerpt(line, 1000) for line in self.claims))
 
     @property
     def state(self) -> CheckState:
@@ -197,7 +197,7 @@ class VerifiedItem:
     def declared(self) -> list[str]:
         """What was declared and not proved, in words."""
         return [
-            f"{c.letter} {visible(c.name)}: {visible(words, 1000)}"
+            f"{c.letter} {excerpt(c.name)}: {excerpt(words, 1000)}"
             for c in self.conditions
             for words in c.grounds.declarations
         ]

@@ -121,6 +121,7 @@ train compute.threads=0 | 2 | compute.threads:
 train compute.memory_mb=1 | 2 | compute.memory_mb:
 train ensemble.members=0 | 2 | ensemble.members:
 train ensemble=3 | 2 | ensemble: expected a mapping of settings
+train model=linear certificate=votes dataset.declared_size=9 ensemble=null | 2 | ensemble: expected a mapping
 train noise.epsilon=0 | 2 | noise.epsilon:
 train noise.epsilon=1 noise.delta=1 | 2 | noise.delta:
 train noise.seed=3 | 2 | noise: epsilon is null

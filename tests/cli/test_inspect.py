@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from .conftest import Agt, Said
@@ -142,6 +143,32 @@ def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
     assert agt(*table, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").code == 0
     said = agt(*table, '+dataset.numeric={"a.b": [0, 60]}')
     assert (said.code, "names in a mapping take no quotes: {a.b: [0, 1]" in said.err) == (2, True)
+
+
+HOSTILE = ("\x1b]0;owned\x07\x1b[2J", "\u202eevil\u2066", "\x9b31m\x85", "two\n\n# Forged: proved\n\nlines")
+
+
+def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Path) -> None:
+    """Names of columns, values, classes and ids with escapes, C1 controls, bidi marks and line ends, through every page."""
+    size = 120
+    table = {name: np.arange(size) % (5 + at) for at, name in enumerate(HOSTILE)}
+    words = {f"word {HOSTILE[0]}": np.resize(np.array(HOSTILE), size)}
+    ids = np.array([f"{row:03d}x{HOSTILE[row % 4]}" for row in range(size)])
+    label = np.where(table[HOSTILE[0]] + np.arange(size) % 3 > 3, f"yes{HOSTILE[0]}", f"no{HOSTILE[1]}")
+    pd.DataFrame({f"id{HOSTILE[1]}": ids, **table, **words, f"y {HOSTILE[2]}": label}).to_parquet("t.parquet")
+    said = [agt("data", "inspect", "t.parquet", f"label='y {HOSTILE[2]}'", f"id='id{HOSTILE[1]}'")]
+    line = ("dataset=t", "dataset.declared_size=90", "dataset.from_data=[]", "training.chosen_on=public")
+    said.append(agt("train", *line, f"dataset.name='set {HOSTILE[0]}'", "kgrid.max=3", "compute.kernel=reference"))
+    said.append(agt("certify", "run=latest"))
+    said.append(agt("plan", "run=latest", "-q"))
+    said += [agt("runs"), agt("train", "dataset=t", f"dataset.label='{HOSTILE[3]}{HOSTILE[0]}'")]
+    assert [one.code for one in said] == [0, 0, 0, 0, 0, 2], [one.err for one in said]
+    pages = [path.read_text("utf-8") for path in Path("outputs").rglob("*") if path.suffix in (".md", ".html")]
+    assert len(pages) >= 9
+    for text in [*pages, *(one.out + one.err for one in said), Path("conf/dataset/t.yaml").read_text("utf-8")]:
+        assert not {letter for letter in text if not letter.isprintable()} - {"\n"}
+        assert not re.search("^# Forged|<h1>.*Forged", text.partition("<td")[0], re.MULTILINE)
+    assert "\\x1b]0;owned" in said[0].out
 
 
 @pytest.mark.skipif(not ADULT.exists(), reason="the shared adult.csv is not there")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
-from agt_cli.report.markdown import CheckState, Findings, visible
+from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
 from agt_cli.verify.folders import Bound, bind, inventory
 
@@ -183,11 +183,11 @@ def test_interpolations_stay_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.text(max_size=50))
 def test_visible_text_acts_on_nothing(text: str) -> None:
-    shown = visible(text)
+    shown = excerpt(text)
     assert shown.isprintable()
-    assert visible(shown) == shown
+    assert excerpt(shown) == shown
 
 
 def test_long_text_is_cut_and_said_to_be() -> None:
-    assert visible("x" * 10**6, 5) == "xxxxx... (1,000,000 characters)"
-    assert visible("a\x1b[31m\u202e\udcff") == "a\\x1b[31m\\u202e\\udcff"
+    assert excerpt("x" * 10**6, 5) == "xxxxx... (1,000,000 characters)"
+    assert excerpt("a\x1b[31m\u202e\udcff") == "a\\x1b[31m\\u202e\\udcff"
