@@ -12,7 +12,6 @@ Columns are read when they are asked for; arrays of a folder stay memory-mapped;
 import codecs
 import csv
 import gzip
-import os
 import re
 import struct
 import zipfile
@@ -36,6 +35,7 @@ import pyarrow.parquet
 from agt.data.dataset import ROWS, DataError, most_frequent, not_finite, row_words
 from agt.errors import DataMissing, first_line, nearest
 from agt.settings import schema
+from agt.store import locate
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
@@ -450,34 +450,6 @@ def _unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
         return "its text is not UTF-8; save it as UTF-8, or train with another dataset.csv.encoding, latin-1 say"
     return first_line(error)
-
-
-# -- where files lie ------------------------------------------------------------------------------------------------------
-
-
-def home(path: Path) -> Path:
-    """``path`` with ~ as the home directory; where nobody has that name, it is a name as any other."""
-    return Path(os.path.expanduser(path))
-
-
-def resolve(path: Path, data_dir: Path) -> Path:
-    """``path``, taken relative to ``data_dir`` unless absolute: where something is to be written."""
-    return home(data_dir) / home(path)
-
-
-def places(path: Path, data_dir: Path) -> tuple[Path, ...]:
-    """Where a person's file may lie, first the working directory and then ``data_dir``; an absolute path is one place."""
-    return tuple(dict.fromkeys((home(path), resolve(path, data_dir))))
-
-
-def locate(path: Path, data_dir: Path, setting: str) -> Path:
-    """The first of its ``places`` where a file or folder is. Raises DataMissing naming all of them."""
-    tried = places(path, data_dir)
-    there = next((place for place in tried if place.exists()), None)
-    if there is None:
-        nor = "".join(f", nor is {place}" for place in tried[1:])
-        raise DataMissing(f"{tried[0]} is not there{nor}: put the file at one of these places, or change {setting}")
-    return there
 
 
 def require(path: Path, setting: str) -> None:

@@ -32,20 +32,11 @@ from agt.data.dataset import (
     split_fact,
 )
 from agt.data.erasure import IsErased, check_last, never
-from agt.data.files import (
-    Columns,
-    CsvFormat,
-    changed_of,
-    is_large,
-    locate,
-    missing_word,
-    open_blocks,
-    open_columns,
-    same_length,
-)
+from agt.data.files import Columns, CsvFormat, changed_of, is_large, missing_word, open_blocks, open_columns, same_length
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema, validate
+from agt.store import locate
 
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""

@@ -31,11 +31,12 @@ from agt.data.dataset import (
     split_fact,
     uniform,
 )
-from agt.data.files import Columns, locate, open_columns, resolve, same_shape
+from agt.data.files import Columns, open_columns, same_shape
 from agt.data.labelled import queries
 from agt.errors import ConfigError, DataMissing, nearest
 from agt.facts import Fact, Grounds, grounds, proved, void
 from agt.settings import DeclaredSize, Positive, schema, validate
+from agt.store import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
 Class = Annotated[int, Field(ge=0)]

@@ -321,8 +321,11 @@ def same_disk(one: Path, other: Path) -> bool:
         return False
 
 
-def take_lock(handle: int, seconds: float, name: str) -> None:
+def take_lock(handle: int, seconds: float, name: str, lock: Callable[[int], object] | None = None) -> None:
     """Lock an open file or folder against other processes, until it is closed.
+
+    Args:
+        lock: takes it, or raises OSError; None: all of it, for this process alone.
 
     Raises:
         AgtError: somebody else has had it for so long.
@@ -330,8 +333,9 @@ def take_lock(handle: int, seconds: float, name: str) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock(handle) if lock else fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError):  # as fcntl tells it on some systems
             if time.monotonic() > deadline:
                 raise AgtError(
                     f"{name}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "

@@ -3,16 +3,21 @@
 Formal guarantees
     A transaction that has returned is durable and whole (write-ahead log, synchronous=FULL: the log is synced at each
     commit); one that was killed left nothing. Writers are one after the other (BEGIN IMMEDIATE), on one machine: network
-    file systems, and files of several names, are refused (place.py). The file's tables are those that this module makes:
+    file systems, and files of several names, are refused (chain.py). The file's tables are those that this module makes:
     no trigger or view of somebody else's stands between.
+    Whoever looks changes nothing: a copy is read, of the file and its log as they were at one moment, while SQLite's own
+    locks of writers and checkpoints are held. SQLite alone opens the file in a process that writes it: a descriptor of
+    somebody else's, once closed, would take that process's locks away, and another one would remove its log.
 """
 
+import fcntl
 import os
 import shutil
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -20,7 +25,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.chain import Entry, Row, check_file, check_local
+from agt.ledger.chain import Entry, Row, check_file, check_local, take_lock
 from agt.store import Broken, sync_folder
 
 FORMAT = 1
@@ -34,12 +39,15 @@ CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT,
 CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
-_MAGIC = b"SQLite format 3\0"
+_FILES = ("", "-wal")
+_ATTEMPTS = 20  # at a copy that nobody writes to meanwhile
 _AT_ONCE = 500  # keys of one question to SQLite, which takes 999 at least
 _SYNCED = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+_WRITTEN: Counter[tuple[int, int, int]] = Counter()
+"""Files that processes write, by process, device and number."""
 
 
 class Foreign(CheckError):
@@ -51,7 +59,7 @@ class LedgerFile:
 
     Args:
         path: of a ledger.
-        writing: False: it may lie where nothing can be written, and is then read as it is there, with its log.
+        writing: False: a copy of it and its log is read, wherever they lie; nothing there changes.
         seconds: how long to wait for other processes.
 
     Attributes:
@@ -70,39 +78,61 @@ class LedgerFile:
             check_local(path, "move it to a local disk, and give its path there")
         _check_header(path)
         self._process, self._turn = os.getpid(), threading.RLock()
-        self._copy: TemporaryDirectory[str] | None = None
         self._file = _identity(self.real)
-        with explained(path, seconds):
-            self._connection = self._connected()
+        with ExitStack() as opened, explained(path, seconds):
+            place = self.real
+            if not (writing or _WRITTEN[self._process, *self._file]):
+                place = self._copied(Path(opened.enter_context(TemporaryDirectory(prefix="agt-ledger-"))))
+            self._connection = opened.enter_context(closing(_opened(place, seconds)))
+            self._opened = opened.pop_all()
+        _WRITTEN[self._process, *self._file] += writing
 
-    def _connected(self) -> sqlite3.Connection:
-        if self._writing:
-            return _opened(self.real, self.seconds)
+    def _copied(self, folder: Path) -> Path:
+        """A copy of the file, and of its log, as they are at one moment."""
+        copies = [folder / f"ledger{suffix}" for suffix in _FILES]
         try:
-            check_local(self.real, "")
-            return _opened(self.real, self.seconds)
-        except ConfigError:
-            return self._copied()
-        except sqlite3.Error as error:
-            if _primary(error) not in (*_CLOSED, sqlite3.SQLITE_IOERR):
-                raise
-            return self._copied()
+            for _ in range(_ATTEMPTS):
+                with self._halted() as halted:
+                    before = self._state()
+                    if sum(stamp[0] for stamp in before if stamp) > shutil.disk_usage(folder).free:
+                        raise Broken(f"it is larger than the room in {folder}, where a copy of it is looked at")
+                    for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
+                        copy.unlink(missing_ok=True)
+                        if stamp:
+                            shutil.copyfile(f"{self.real}{suffix}", copy)
+                    if before == self._state() and halted == Path(f"{self.real}-shm").exists():
+                        return copies[0]
+        except OSError as error:
+            raise AgtError(f"ledger={self.path}: cannot be read, or copied ({error.strerror})") from None
+        raise AgtError(f"ledger={self.path}: changes whenever it is read: try again")
 
-    def _copied(self) -> sqlite3.Connection:
-        """A copy of a file beside which SQLite can keep no log; what its own log holds is part of it."""
-        self._copy = copy = TemporaryDirectory(prefix="agt-ledger-")
-        for suffix in ("", "-wal"):
-            if Path(f"{self.real}{suffix}").exists():
-                shutil.copyfile(f"{self.real}{suffix}", f"{copy.name}/ledger{suffix}")
-        return _opened(Path(copy.name) / "ledger", self.seconds)
+    @contextmanager
+    def _halted(self) -> Iterator[bool]:
+        """While nobody writes; False: no process has it open, so that there are no locks."""
+        try:
+            handle = os.open(f"{self.real}-shm", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield False
+            return
+        try:
+            take_lock(handle, self.seconds, f"ledger={self.path}", _lock_out_writers)
+            yield True
+        finally:
+            os.close(handle)
+
+    def _state(self) -> tuple[tuple[int, int] | None, ...]:
+        """(bytes, time of the last change) of the file and of its log; None: it is not there."""
+        paths = [Path(f"{self.real}{suffix}") for suffix in _FILES]
+        stats = [path.stat() if path.exists() else None for path in paths]
+        return tuple(stat and (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def close(self) -> None:
         """Give the file back; in another process than the one that opened it, leave it alone."""
         if os.getpid() == self._process:
             with explained(self.path, self.seconds):
-                self._connection.close()
-            if self._copy is not None:
-                self._copy.cleanup()
+                self._opened.close()
+            _WRITTEN[self._process, *self._file] -= self._writing
+            self._writing = False
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -237,22 +267,29 @@ def _tables() -> list[tuple]:
 
 def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        raise AgtError(f"ledger={path}: cannot be read ({error.strerror})") from None
-    if not header:
+    if not path.stat().st_size:
         raise Foreign(f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a copy")
-    if not header.startswith(_MAGIC):
-        raise Foreign(f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)")
-    if len(header) < 100:
-        raise CheckError(f"ledger={path}: is cut off after {len(header)} bytes: restore a copy")
-    version, application = (int.from_bytes(header[at : at + 4]) for at in (60, 68))
+    if not os.access(path, os.R_OK):
+        raise AgtError(f"ledger={path}: cannot be read (Permission denied)")
+    try:
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            version, application = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+            )
+    except sqlite3.Error as error:
+        if _primary(error) != sqlite3.SQLITE_NOTADB:
+            return  # it may be whole with its log alone
+        raise Foreign(f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)") from None
     if application != APPLICATION:
         raise Foreign(f"ledger={path}: is an SQLite file of another program, and no ledger")
     if version > FORMAT:
         raise ConfigError(f"ledger={path}: is of format {version}, written by a newer agt: use that version")
+
+
+def _lock_out_writers(handle: int) -> None:
+    """Share the bytes of an open -shm file that SQLite's writers (120) and checkpoints (121) lock for themselves."""
+    fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB, 2, 120)
 
 
 def _identity(path: Path) -> tuple[int, int]:

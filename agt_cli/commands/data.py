@@ -17,13 +17,13 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
-from agt.data.files import CsvFormat, is_delimited, locate
+from agt.data.files import CsvFormat, is_delimited
 from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table, sniffed
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
 from agt.settings import build, schema, validate
-from agt.store import file_sha256, write_atomic
+from agt.store import file_sha256, locate, write_atomic
 from agt_cli import usage
 from agt_cli.process import visible
 from agt_cli.report.console import Console

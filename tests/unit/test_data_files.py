@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.dataset import DataError
-from agt.data.files import CsvFormat, locate, open_columns
+from agt.data.files import CsvFormat, open_columns
 from agt.errors import DataMissing
+from agt.store import locate
 
 
 def content(suffix: str, columns: dict[str, Any]) -> bytes:

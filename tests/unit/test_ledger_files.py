@@ -304,13 +304,13 @@ def test_a_read_only_disk_can_be_looked_at(tmp_path: Path) -> None:
                 Ledger.open(place).debit(charge(), 1)
 
 
-def as_nobody(task: Callable[[], None]) -> None:
-    """Run where root's rights do not count; an exception there is one here."""
+def as_nobody(task: Callable[[], None], root: bool = False) -> None:
+    """Run in a process of its own, where root's rights do not count unless ``root``; an exception there is one here."""
     process = os.fork()
     if not process:
         status = 1
         try:
-            if os.getuid() == 0:
+            if os.getuid() == 0 and not root:
                 os.setgid(65534)
                 os.setuid(65534)
             task()
@@ -412,3 +412,48 @@ def test_an_init_that_is_killed_leaves_no_half_ledger(tmp_path: Path, monkeypatc
             filled(tmp_path)
     assert not list(tmp_path.iterdir())
     filled(tmp_path)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def state(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir() if path.is_file()}
+
+
+def test_looking_changes_nothing_after_a_kill(tmp_path: Path) -> None:
+    path = killed(tmp_path)
+    before = state(tmp_path)
+    assert set(before) == {"loans.ledger", "loans.ledger-wal", "loans.ledger-shm"}
+    with Ledger.open(path, writing=False) as ledger:
+        assert ledger.verify().last.number == 9, "what is in the log alone belongs to it"
+    assert state(tmp_path) == before
+    with Ledger.open(path) as ledger:
+        assert ledger.debit(charge(), 1).head.count == 10
+
+
+def test_looking_waits_for_who_writes_and_sees_it_whole(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    with Ledger.open(path) as other, other._store.transaction():  # in this process: its own connection is used
+        with Ledger.open(path, writing=False) as ledger:
+            assert ledger.verify().last.number == 8
+
+        def look() -> None:
+            with pytest.raises(AgtError, match=r"another process has kept it locked for 0\.1 s"):
+                Ledger.open(path, writing=False, seconds=0.1)
+
+        as_nobody(look, root=True)
+
+
+def test_a_second_look_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Who opens the file beside SQLite, and closes it, takes its locks away: another process would remove the log."""
+    path = filled(tmp_path)
+    with Ledger.open(path) as one:
+        one.debit(charge(), 1)
+        Ledger.open(path).close()
+        Ledger.open(path, writing=False).close()
+        as_nobody(lambda: Ledger.open(path).close(), root=True)
+        assert Path(f"{path}-wal").exists()
+        head = one.debit(charge(), 1).head
+    with Ledger.open(path) as ledger:
+        assert ledger.book.last.head == head
