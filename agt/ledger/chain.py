@@ -53,7 +53,7 @@ Row = tuple[int, object, object]
 START = "0" * 64
 _EXACT = 2**53  # integers up to here are the same number in every reader of JSON
 _ODD = re.compile(r"\\ud|[:,\[]-?\d{16}")  # what ``_check`` may refuse, in text that was read
-_SURROGATE = re.compile("[\ud800-\udfff]")
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _HEAD = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{16,64})")
 
 
@@ -179,7 +179,7 @@ def hash_of(text: str) -> str:
 def _check(value: object, key: str) -> None:
     """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity, integers beyond 2^53."""
     if isinstance(value, str):
-        if _SURROGATE.search(value):
+        if HALF_CHARACTER.search(value):
             raise ConfigError(f"{key}: text with half a character (a lone surrogate) cannot be kept: {value!r}")
     elif isinstance(value, Mapping):
         for name, part in value.items():
