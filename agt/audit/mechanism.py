@@ -27,7 +27,11 @@ Formal guarantees
     no test is better than the projection on theta - theta', which is N(0, 1) against N(mu, 1) in units of sigma, mu =
     |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a violation. The claim is about
     any two neighbours; how close these come to the sensitivity is told beside it. The threshold is the midpoint, fixed by
-    the weights and not by draws, so that it costs no confidence. The rest of the noise is not looked at.
+    the weights and not by draws, so that it costs no confidence. The size of the noise is told apart better by all of it:
+    its squares over (moves / mu)^2, added up over n coordinates, are chi-squared with n degrees of freedom, and noise that
+    is larger makes them larger; so they fall below the quantile of a claim that holds with the error probability at most.
+    Rounding to the lattice adds 2^-48 of the variance. The random linear term of objective perturbation is minus the
+    gradient at the minimiser, whichever that is: N(0, tilt^2 I); the noise at the end only adds to what is seen of it.
 
     A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*) (mechanisms/objective.py). Between two
     datasets no test is better than one on the logarithm of the ratio of their densities, which ``score`` computes of what
@@ -48,6 +52,7 @@ from typing import Literal, cast
 
 import numpy as np
 from scipy.special import expit, ndtri, softmax
+from scipy.stats import chi2
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
 from agt.audit.findings import Finding, Outcome, Strength, least
@@ -61,9 +66,10 @@ from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, bisect, midpoint, next_up, written
 from agt.relations import RELATIONS
 from agt.training.erm import TiltedErm, solve
@@ -203,6 +209,15 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
     yield NeighbourPair(Side(1, 0), Side(0, 0))
     if mechanism.needs != "nothing":
         yield from (NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values))
+
+
+def check_audited(mechanism: object) -> None:
+    """Raise ConfigError for noise on the counts of several classes, which has no table whose entries could be compared."""
+    if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
+        raise ConfigError(
+            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has no table to audit: take a "
+            "run of two classes, or leave out run"
+        )
 
 
 def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int) -> tuple[Finding, ...]:
@@ -468,8 +483,13 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     """[m or 1, n]: how much each record is likely to move the model at each query.
 
     A linear head's gradient at a record is a residual times its features: residual times inner product with the query's.
-    Of other models, how far the record's own label is from being the model's.
+    Of members that vote, whose gradients nobody has, the inner product alone. Of other models, how far the record's own
+    label is from being the model's.
     """
+    if model.problem.settings.certificate.votes:
+        features = cast(VotesModel, model).phi
+        parts = [np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)]
+        return np.concatenate(parts, axis=1)
     if (head := model.linear_head) is not None:
         phi, start, scores = head.phi(queries), 0, []
         for piece in pieces(records.features):
@@ -590,21 +610,27 @@ class Heads:
 
 
 def audit_weights(
-    mechanism: ReleaseWeights, heads: Heads, plan: TrialPlan, on_done: OnDone = ignore
+    mechanism: ReleaseWeights,
+    heads: Heads,
+    plan: TrialPlan,
+    on_done: OnDone = ignore,
+    release: Callable[[np.ndarray, float, GaussianDP, Randomness], ReleasedWeights] = release_weights,
 ) -> tuple[Finding, ...]:
-    """The exact mu of this pair, and the one that is shown by releases.
+    """The exact mu of this pair, the one that is shown by releases, and the size of all their noise.
 
     Args:
         on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
     """
     sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
     middle, subject = (heads.first + heads.second) / 2, f"release_weights with mu={mechanism.mu:g}"
+    due, squares = heads.moves / mechanism.mu, np.zeros(2 * plan.trials)
 
     def draw(theta: np.ndarray, before: int) -> np.ndarray:
         scores = np.empty(plan.trials)
         for trial in range(plan.trials):
-            released = release_weights(theta, heads.moves, mechanism.guarantee, plan.source)
+            released = release(theta, heads.moves, mechanism.guarantee, plan.source)
             scores[trial] = float(((released.weight - middle) * direction).sum()) / sigma
+            squares[before + trial] = float(((released.weight - theta) ** 2).sum()) / due**2
             on_done(before + trial + 1)
         return scores
 
@@ -622,7 +648,27 @@ def audit_weights(
     )
     shown = f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is {mechanism.mu:g}"
     meaning = f"worked out, without chance: {shown}; the two models are {share:.3g} of the sensitivity apart"
-    return (replace(table, meaning=meaning), *drawn)
+    size = noise_size(subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where)
+    return (replace(table, meaning=meaning), *drawn, size)
+
+
+def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:
+    """What the squares of so many independent coordinates of noise, over the claimed variance, say of its size."""
+    error, ratio = 1 - confidence, math.sqrt(squares / count)
+    violated, least_seen = float(chi2.cdf(squares, count)) < error, math.sqrt(float(chi2.ppf(error, count)) / count)
+    return Finding(
+        subject=f"{subject}: its noise",
+        claim="the noise has the standard deviation that the sensitivity and the guarantee ask for, or a greater one",
+        attack="the squares of all coordinates of all releases' noise, added up",
+        effort=f"{count:,} coordinates; {effort}",
+        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
+        meaning=f"noise of {ratio:.4g} times the claimed standard deviation{': it is too small' if violated else ''}",
+        measure="noise/claimed",
+        found=ratio,
+        confidence=confidence,
+        noticeable=f"a standard deviation below {least_seen:.4g} of the claimed one, more often than not",
+        estimator="chi-squared",
+    )
 
 
 def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
@@ -702,20 +748,23 @@ def audit_objective(
         noises: that releases draw.
         on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
     """
-    drawn, records = 0, problems.shape.records
+    drawn, records, squares = 0, problems.shape.records, 0.0
 
     def draw(side: TiltedErm, count: int) -> np.ndarray:
-        nonlocal drawn
+        nonlocal drawn, squares
         scores, start = np.empty(count), solve(side, noises.tolerance, most=records)
         for trial in range(count):
             theta = tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
             scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
+            squares += float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2
             on_done(drawn)
         return scores
 
     how = "released weights, by the likelihood ratio of the two datasets"
-    claim = tested(objective_words(guarantee), guarantee, how, problems.where, plan)
-    return attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
+    subject = objective_words(guarantee)
+    claim = tested(subject, guarantee, how, problems.where, plan)
+    shown = attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
+    return (*shown, noise_size(subject, squares, drawn * problems.shape.width, plan.confidence, problems.where))
 
 
 def audit_line(guarantee: ApproximateDP, problems: Problems, noises: Noises) -> Finding:

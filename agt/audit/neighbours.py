@@ -19,6 +19,7 @@ Formal guarantees
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from agt.data.dataset import Records
 from agt.errors import AgtError
 from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import KINDS, EnsembleModel, Model, fit, fit_members
+from agt.models.votes import VotesModel
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
@@ -187,6 +189,15 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
     except AgtError as error:
         return error
     return replace(made, problem=None)  # type: ignore[type-var]
+
+
+def members_margins(model: Model, queries: np.ndarray) -> np.ndarray:
+    """[T, lines, n] margins of each member of an ensemble; of members that only vote, how each of them labels: 1 or -1."""
+    if model.problem.settings.ensembled:
+        return np.stack([member.margins(queries) for member in cast(EnsembleModel, model).members])
+    labels, classes = (voting := cast(VotesModel, model)).labels(voting.phi(queries)), model.problem.classes
+    own = labels[:, None] == np.arange(classes)[1 if classes == 2 else 0 :, None]
+    return np.where(own, 1.0, -1.0)
 
 
 def _with_its_draws(model: RemovalModel, records: Records) -> Model:

@@ -32,20 +32,11 @@ from agt.data.dataset import (
     split_fact,
 )
 from agt.data.erasure import IsErased, check_last, never
-from agt.data.files import (
-    Columns,
-    CsvFormat,
-    changed_of,
-    is_large,
-    locate,
-    missing_word,
-    open_blocks,
-    open_columns,
-    same_length,
-)
+from agt.data.files import Columns, CsvFormat, changed_of, is_large, missing_word, open_blocks, open_columns, same_length
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema, validate
+from agt.store import locate
 
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
@@ -535,8 +526,15 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[FileRows]) -> tuple[str, ...]:
-        found = [rows.labels[~rows.erased] for rows in files]
-        return self._listed or class_names(np.concatenate(found), files[0].columns.path)
+        if self._listed:
+            return self._listed
+        trained = {*files[0].labels[files[0].train].tolist()}
+        if len(trained) == 1:
+            raise DataError(
+                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: list the public classes "
+                "in dataset.classes, which need not all occur"
+            )
+        return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
         return classes_fact(None if self.classes is None else "dataset.classes")

@@ -503,7 +503,8 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
     violated = best.found > config.epsilon
     mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
-    verdict = "more than claimed" if violated else "which does not contradict the claim, and proves nothing"
+    claim = f"{config.epsilon:.12g} claimed"
+    verdict = f"more than the {claim}" if violated else f"which does not contradict the {claim}, and proves nothing"
     once = sorted({each.estimator.partition(", ")[2] for each in sure if ONE_RUN in each.estimator})
     return Finding(
         subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",

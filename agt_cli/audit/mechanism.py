@@ -20,6 +20,7 @@ from agt.audit.mechanism import (
     audit_pair,
     audit_quantile,
     audit_weights,
+    check_audited,
     farthest,
     search,
     worst_line,
@@ -107,6 +108,7 @@ class MechanismAudit:
             return self._without_data(given.mechanism().mechanism(2, 1), plan)
         opened = given.open_with_data(record, console, WITHOUT_RUN)
         mechanism = given.mechanism().mechanism(opened.model.problem.classes, len(opened.queries))
+        check_audited(mechanism)
         if isinstance(mechanism, CertifiedQuantile):
             claim, audited = self._quantile(opened, mechanism, given, plan)
         else:
@@ -125,7 +127,7 @@ class MechanismAudit:
         labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)
         goal, anchors = Goal.of_labels(labelling, plan), opened.queries.features
         found = search(labelling, goal, anchors, self.neighbours, self.segments, given.seed)
-        return labelling.claim, None if found is None else audit_pair(mechanism, found.pair, plan, model.farthest)
+        return labelling.claim, None if found is None else audit_pair(labelling.mechanism, found.pair, plan, model.farthest)
 
     def _quantile(
         self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan

@@ -218,7 +218,7 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 
 def data_table(table: pd.DataFrame) -> str:
     """Rows of a table, as a reader takes them."""
-    rates = ["%" in str(column) for column in table.columns]  # a share of records, at so many per cent
+    rates = ["%_" in str(column) for column in table.columns]  # a share of records, at so many per cent of others
     rows = [[_cell(*each) for each in zip(line, rates, strict=True)] for line in table.itertuples(index=False)]
     return markdown_table([str(column) for column in table.columns], rows)
 

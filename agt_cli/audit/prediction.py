@@ -43,13 +43,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
-from agt.audit.mechanism import influences
-from agt.audit.neighbours import NOMINAL, retrained, with_added, without
+from agt.audit.mechanism import check_audited, influences
+from agt.audit.neighbours import NOMINAL, members_margins, retrained, with_added, without
 from agt.data.dataset import CONTENT, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
@@ -57,7 +57,7 @@ from agt.ledger.ledger import UNANSWERED, Exhausted, Ledger
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.models.model import EnsembleModel, Model, fit
+from agt.models.model import Model, fit
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
@@ -388,20 +388,22 @@ def _hashes(records: Records) -> bool:
 
 def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list[Aim]:
     """The queries nearest to a change of label, each with the private record that has most influence there; the nearest
-    first. Of an ensemble those that one member decides alone."""
-    if not isinstance(model, EnsembleModel):
+    first. Of an ensemble, and of votes, those that one member decides alone."""
+    settings = model.problem.settings
+    if settings.ensemble.members == 1:
         margins = model.margins(queries)
         nearest = np.argsort(_distance_to_change(margins), kind="stable")[:most]
         return [_aim(model, records, queries, int(at), None, margins[:, at]) for at in nearest]
-    margins = np.stack([member.margins(queries) for member in model.members])
+    members: Sequence[Model] = getattr(model, "members", [model] * settings.ensemble.members)
+    margins = members_margins(model, queries)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
     made = list[Aim]()
     for place in np.argsort(least, axis=None, kind="stable")[:most].tolist():
         member, at = divmod(place, least.shape[1])
-        mine = shards(records.units, model.problem.settings.ensemble) == member
+        mine = shards(records.units, settings.ensemble) == member
         if np.isfinite(least[member, at]) and (mine & ~records.public).any():
-            made.append(_aim(model.members[member], records, queries, at, member, margins[member, :, at], mine))
+            made.append(_aim(members[member], records, queries, at, member, margins[member, :, at], mine))
     return made
 
 
@@ -526,6 +528,7 @@ def _across(query: np.ndarray) -> np.ndarray:
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
 TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
+CLOSE = 1e-9  # of a cost in decimals to one in floats
 TEST_ANSWERS = 8  # that a small budget holds
 MAX_QUERIES = 1000  # natural ones that are looked at
 DELTA_MUST_SAVE = 0.95  # of a total without a delta: one with a delta that is no less is not attacked as well
@@ -747,29 +750,32 @@ class Counters:
                 [one[2] for one in books],
                 "the same queries under another budget per query",
             ),
+            self._finding("a single label is debited", [one[3] for one in books], "a call for one label"),
             self._refusals(),
         ]
 
-    def _book(self, side: OpenedRun) -> tuple[int, int, int]:
-        """Differences from what was claimed: (of the debit; of the repeat; of the second mechanism's debit)."""
+    def _book(self, side: OpenedRun) -> tuple[int, int, int, int]:
+        """Differences from what was claimed: (of the debit; a repeat; a second mechanism's debit; one label)."""
         once, guarantee, other = self.queries[:TEST_ANSWERS], self.mechanism.guarantee, self._other
         calls = np.concatenate([once, once[: TEST_ANSWERS // 2]])
-        one, two = Lot(guarantee, TEST_ANSWERS).cost, Lot(other.guarantee, TEST_ANSWERS).cost
         with self.stage.ledger(
             side, _wide(room_for(guarantee, TEST_ANSWERS), room_for(other.guarantee, TEST_ANSWERS))
         ) as ledger:
             first = self.stage.ask(side, self.mechanism, calls, ledger)
             debited = _different(
-                ledger.book.spent != one,
+                unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)),
                 first.labels[: TEST_ANSWERS // 2] != first.labels[TEST_ANSWERS:],
                 str(guarantee) not in first.claim,
             )
             again = self.stage.ask(side, self.mechanism, calls, ledger)
-            repeated = _different(ledger.book.spent != one, again.labels != first.labels)
+            repeated = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)), again.labels != first.labels)
             self.stage.ask(side, other, once, ledger)
-            added = _different(ledger.book.spent != one.plus(two))
+            added = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS), (other.guarantee, TEST_ANSWERS)))
             ledger.verify()
-        return debited, repeated, added
+        with self.stage.ledger(side, room_for(guarantee, 1)) as ledger:
+            self.stage.ask(side, self.mechanism, once[:1], ledger)
+            single = _different(unpaid(ledger.book.spent, (guarantee, 1)))
+        return debited, repeated, added, single
 
     @cached_property
     def _other(self) -> Mechanism:
@@ -789,7 +795,7 @@ class Counters:
                 then = self.stage.ask(side, self.mechanism, wanted[held:], ledger)
                 seen.append((first.labels == UNANSWERED, then.labels == UNANSWERED, ledger.book.spent))
         due = np.arange(len(wanted)) >= held
-        wrong = [_different(first != due, ~then, spent != Lot(guarantee, held).cost) for first, then, spent in seen]
+        wrong = [_different(first != due, ~then, unpaid(spent, (guarantee, held))) for first, then, spent in seen]
         return self._finding(
             "which questions are refused follows from the counter alone",
             wrong,
@@ -803,6 +809,23 @@ class Counters:
             f"{len(wrong)} test ledgers of their own", "differences", float(many),
             f"{claim}: {f'{many} differences' if many else 'so it was, on both sides'}", "a single one",
         )  # fmt: skip
+
+
+def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
+    """Whether a ledger was debited anything but what so many answers of each guarantee cost, by the auditor's own formula.
+
+    Of n answers: n eps, n delta, and n mu^2 of Gaussian ones, whose pure eps is infinite. The mu^2 of n eps-DP answers,
+    randomized response among them, is at least twice its Kullback-Leibler divergence, n eps tanh(eps/2): that grows with
+    what can be told, and of a Gaussian pair is mu^2/2. It is at most n times the square of one answer's own mu.
+    """
+    due = np.zeros(4)
+    for guarantee, size in lots:
+        eps, mu = getattr(guarantee, "eps", math.inf), getattr(guarantee, "mu", None)
+        squares = (2 * eps * math.tanh(eps / 2), (2 * float(ndtri(expit(eps)))) ** 2) if mu is None else (mu**2, mu**2)
+        due += size * np.array([eps, getattr(guarantee, "delta", 0.0), *squares])
+    pure, leak, square = float(spent.pure), float(spent.leak), float(spent.square)
+    same = math.isclose(pure, due[0], rel_tol=CLOSE) and math.isclose(leak, due[1], rel_tol=CLOSE)
+    return not (same and due[2] * (1 - CLOSE) <= square <= due[3] * (1 + CLOSE))
 
 
 def _different(*wrong: bool | np.ndarray) -> int:
@@ -926,6 +949,7 @@ class _Audit:
         self.stage, self.console, self.rng = stage, console, np.random.default_rng(given.seed)
         self.missing = list[str]()
         mechanism = given.mechanism().mechanism(opened.model.problem.classes, 1)
+        check_audited(mechanism)
         assert isinstance(mechanism, Mechanism)
         self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim

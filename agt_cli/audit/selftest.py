@@ -8,10 +8,12 @@ draw and train follows from the seed alone: one thread, nothing compiled, no pro
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar, cast
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -39,19 +41,23 @@ from agt.audit.membership import compare_labels
 from agt.audit.neighbours import retrained, without
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
+from agt.certificates.stability import ClosedForm, certify_linear
+from agt.ledger.ledger import UNANSWERED
 from agt.mechanisms.claims import Labelling, OnProgress
-from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
-from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.weights import ReleaseWeights
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weights
 from agt.models.box import BoxModel
-from agt.models.linear import TubeModel
+from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model
 from agt.models.model import fit as fit_problem
-from agt.numeric import SeededRandomness, gaussian_mu
+from agt.numeric import Randomness, SeededRandomness, gaussian_mu
+from agt.problem import Problem
 from agt.settings import schema
+from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
 from agt_cli.audit.certificate import Certificate, audit_certificates
 from agt_cli.audit.certificate import findings as certificate_findings
@@ -59,12 +65,24 @@ from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
 from agt_cli.audit.dpsgd import judged as judge_training
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.audit.page import PASSED, found
-from agt_cli.audit.prediction import LabellingPair, alike, between_roots, judged, most_telling
+from agt_cli.audit.prediction import (
+    Counters,
+    LabellingPair,
+    OpenedAnswers,
+    Stage,
+    alike,
+    between_roots,
+    judged,
+    most_telling,
+)
 from agt_cli.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.queries import OpenedRun
 
 SURE = 0.9999
+T = TypeVar("T")
+Plant = Callable[[int], Finding]
 COMPUTE = {"threads": 1, "kernel": "reference"}
 
 
@@ -150,6 +168,16 @@ def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> F
     return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence))[1]
 
 
+def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
+    """Released weights whose noise is so much of what is due, of two heads so near each other that no test tells them."""
+
+    def release(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> ReleasedWeights:
+        return release_weights(theta, share * moves, guarantee, source)
+
+    heads = Heads(np.full(4, 0.01), np.zeros(4), 1.0)
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence), release=release)[-1]
+
+
 def no_determinant(seed: int) -> Finding:  # no chance in it
     """Objective perturbation at a Lambda that it would refuse, its noise made for epsilon as if no volume changed."""
     guarantee, problems = ApproximateDP(1.0, 0.01), Problems.line(replace(SHAPE, strength=0.1), 0)
@@ -188,11 +216,65 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     return judged(TestedClaim(*words, claim, confidence), event, *drawn)
 
 
+# -- what a ledger is debited --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToyService:
+    """Answers every question with 0, once, and debits it (in the place of ``prediction.Stage``).
+
+    Attributes:
+        debit: what so many new answers of a guarantee are debited.
+    """
+
+    debit: Callable[[Guarantee, int], Cost]
+
+    @contextmanager
+    def ledger(self, side: object, allowance: Allowance) -> Iterator[SimpleNamespace]:
+        """One that nothing was spent of."""
+        yield SimpleNamespace(allowance=allowance, book=SimpleNamespace(spent=Cost()), answers=set(), verify=lambda: None)
+
+    def ask(self, side: object, mechanism: Mechanism, queries: np.ndarray, ledger: SimpleNamespace) -> OpenedAnswers:
+        """The new questions are paid for, as many as fit."""
+        guarantee, book = mechanism.guarantee, ledger.book
+        names = [(str(guarantee), query.tobytes()) for query in queries]
+        new = [name for name in dict.fromkeys(names) if name not in ledger.answers]
+        held = ledger.allowance.fitting(book.spent, guarantee, len(new)) if new else 0
+        book.spent = book.spent.plus(self.debit(guarantee, held)) if held else book.spent
+        ledger.answers.update(new[:held])
+        return OpenedAnswers(np.array([0 if name in ledger.answers else UNANSWERED for name in names]), "", str(guarantee))
+
+
+def cost_of(guarantee: Guarantee, size: int) -> Cost:
+    """As is due."""
+    return Lot(guarantee, size).cost
+
+
+def half_of_gaussian(guarantee: Guarantee, size: int) -> Cost:
+    """Gaussian answers at half their cost."""
+    cost = cost_of(guarantee, size)
+    return replace(cost, square=cost.square / 2) if isinstance(guarantee, GaussianDP) else cost
+
+
+def single_free(guarantee: Guarantee, size: int) -> Cost:
+    """A call for one label is not debited."""
+    return cost_of(guarantee, size) if size > 1 else Cost()
+
+
+def counted(seed: int, debit: Callable[[Guarantee, int], Cost] = cost_of) -> Finding:  # no chance in it
+    """What a service debits, for pure and for Gaussian answers."""
+    queries, service = np.random.default_rng(seed).random((20, 3)), cast(Stage, ToyService(debit))
+    sides = cast(tuple[OpenedRun, OpenedRun], (None, None))
+    kinds = (RandomizedResponse(eps=1.0), GaussianMargin(mu=1.0))
+    return worst(each for kind in kinds for each in Counters(service, sides, kind, queries).findings())
+
+
 # -- certificates ------------------------------------------------------------------------------------------------------
 
 EXTENT = Certificate(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
 PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
 AGAIN = replace(EXTENT, units=0, neighbours=0, again=True)  # the run itself alone
+NOBODY = replace(EXTENT, units=0, neighbours=0)  # no neighbour is trained
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
 
 
@@ -213,6 +295,33 @@ class OverstatedDistance(BoxModel):
         held = known.certified[np.clip(np.arange(len(known.ks)) - self.more, 0, len(known.ks) - 1)]
         rows = [known.ks.index(k) for k in ks or known.ks]
         return replace(known, ks=ks or known.ks, certified=held[rows])
+
+
+@dataclass(frozen=True)
+class StretchedDistance(LinearModel):
+    """A head whose distances are so many times as long as they should be."""
+
+    times: float
+
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+        """As if a record moved it by so much less."""
+        sensitivity = self.trained.sensitivity
+        less = {name: getattr(sensitivity, name) / self.times for name in ("rho", "rounding")}
+        trained = replace(self.trained, sensitivity=replace(sensitivity, **less))
+        return certify_linear(trained, phi, self.settings.relation.name, ks)
+
+
+@dataclass(frozen=True)
+class CountingProblem(Problem):
+    """One whose normaliser is the number of records, whatever was declared; or whose batches depend on it."""
+
+    dealt: bool = False
+
+    @property
+    def plan(self) -> BatchPlan:
+        """From the records at hand."""
+        plan, count = super().plan, self.trained_on
+        return replace(plan, key=f"{plan.key}{count}") if self.dealt else replace(plan, normalizer=count / plan.count)
 
 
 def boxed(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
@@ -247,9 +356,33 @@ def widened(model: BoxModel, times: float) -> BoxModel:
     return replace(model, box=Box.of(box.ks, box.nominal, *ends))
 
 
+def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
+    """The same as a kind with a flaw."""
+    return kind(**{each.name: getattr(sound, each.name) for each in fields(sound)}, **flaw)  # type: ignore[arg-type]
+
+
 def overstated(model: BoxModel, more: int) -> BoxModel:
     """Its distances so many steps farther."""
-    return OverstatedDistance(**{each.name: getattr(model, each.name) for each in fields(BoxModel)}, more=more)
+    return flawed(OverstatedDistance, model, more=more)
+
+
+def headed(seed: int, **settings: Any) -> LinearModel:
+    """A run with a linear head."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(60, 3))
+    return cast(LinearModel, fitted(x, (x[:, 0] + rng.normal(size=60) > 0).astype(int), **settings))
+
+
+def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
+    """Distances of a linear head that are too long, in a run of one step."""
+    model = headed(seed, epochs=1, lr=1.0, batch={"count": 1})
+    return audited(flawed(StretchedDistance, model, times=times), seed, about, extent)
+
+
+def counting(seed: int, dealt: bool) -> Finding:
+    """A head that was trained by a plan of its number of records."""
+    model = headed(seed, batch={"count": 2}, epochs=2, lr=1.0)
+    return audited(replace(model, problem=flawed(CountingProblem, model.problem, dealt=dealt)), seed, "batches", NOBODY)
 
 
 def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
@@ -421,20 +554,26 @@ def removals(seed: int) -> Finding:
     return worst(MeanModel(seed).audited([request(), looking()], effort=replace(EFFORT, confidence=SURE)))
 
 
-Plant = Callable[[int], Finding]
 PLANTED: dict[str, Plant] = {
     "randomized response that flips for another budget": twice_the_budget,
     "smooth_cauchy whose distances come from the grid {0, 50}": gap_of_the_grid,
     "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
+    "released weights whose noise is 20 % too small": less_noise,
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
     "labels between two heads, drawn for another budget": answered,
+    "Gaussian answers debited at half their cost": partial(counted, debit=half_of_gaussian),
+    "a call for one label that is not debited": partial(counted, debit=single_free),
     "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
     "a tube narrowed by 1 %": narrowed_tube,
     "a box by other products than recorded": box_of_other_products,
     "a stable distance one too large": lambda seed: audited(overstated(boxed(seed), 1), seed, "certified labels"),
     "a certified record that was memorised": memorised_and_certified,
+    "stable distances 5 % too long": partial(stretched, times=1.05, about="labels within", extent=NOBODY),
+    "stable distances twice too long, told by a neighbour": partial(stretched, times=2.0, about="certified labels"),
+    "a normaliser that counts the records": partial(counting, dealt=False),
+    "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump from one dataset to the next": lambda seed: audited(
         overstated(boxed(seed), -2), seed, "stable distances", PAIRS
     ),
@@ -459,12 +598,15 @@ SOUND: dict[str, Plant] = {
     "randomized response that flips for its budget": the_budget,
     "the best of many events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(half_the_noise, moves=1.0, confidence=SURE),
+    "released weights whose noise is as it should be": partial(less_noise, share=1.0, confidence=SURE),
+    "answers debited at their cost": counted,
     "objective perturbation as it is": objective_perturbation,
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
     "training with its noise": partial(audited_training, NoisyTraining, "", confidence=SURE),
     "stable distances as they are": partial(overstated_labels, more=0),
+    "a linear head as it is": lambda seed: all_audited(headed(seed), seed),
     "unlearning: the records that go are removed": removals,
     "unlearning: training again": trained_again,
 }

@@ -53,6 +53,7 @@ from scipy.stats import chi2, norm
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.estimates import chosen as chosen_event
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
+from agt.audit.neighbours import members_margins
 from agt.data.dataset import Records
 from agt.data.erasure import IsErased, families
 from agt.errors import AgtError, ConfigError
@@ -620,9 +621,15 @@ class ForgetSets:
         model, left = served.shown, self.free[~np.isin(self.free, first)]
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
-        dissent = [float((member.predict(some) != vote).mean()) for member in model.members]
+        dissent = (_labels_of(members_margins(model, some)) != vote).mean(axis=1)
         home = shards(self.train.units[left], model.settings.ensemble)
         return left[home == int(np.argmax(dissent))][:count]
+
+
+def _labels_of(margins: np.ndarray) -> np.ndarray:
+    """[T, n] of margins [T, lines, n]."""
+    labels: np.ndarray = (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
+    return labels
 
 
 def _always(rows: RemovedRows) -> Callable[[Served | None], RemovedRows]:
@@ -705,7 +712,7 @@ class Unlearning:
         side = Sides(method, opened, forget.train, scratch / "run", self.queries)
         if why := side.unfit:
             return (not_tested(subject, "see agt unlearn", why),), ()
-        attacks = list(forget.attacks(by_shard=method == "sisa"))
+        attacks = list(forget.attacks(by_shard=method == "sisa" or opened.trained.settings.certificate.votes))
         with console.progress(f"method={method}", "attack") as report:
             pairs, refused = attacked(
                 side.begin, side.retrained, attacks, lambda done: report(done, len(attacks), done, len(attacks))

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, Records, with_notes
 from agt.data.erasure import IsErased, never, part
-from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.box import starts_elsewhere
@@ -43,7 +42,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.store import file_sha256, parse_json
+from agt.store import file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, noise_config

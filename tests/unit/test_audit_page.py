@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
-from agt_cli.audit.page import AGAIN, headline, lines, row
+from agt_cli.audit.page import AGAIN, data_table, headline, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
 from agt_cli.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
 
@@ -42,6 +43,11 @@ def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
     assert AGAIN in list(lines(audit(WRONG)))
     assert AGAIN not in list(lines(audit(certain))), "a counterexample is no chance"
     assert "epsilon ≥ 1.002 (95 %, Clopper-Pearson)" in row(audit(WRONG), WRONG)
+
+
+def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
+    page = data_table(pd.DataFrame({"TPR_at_1%_FPR": [0.0266], "narrowing, %": [2.66]}))
+    assert [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")] == ["2.66 %", "2.66"]
 
 
 def test_the_headline_says_where_little_could_have_been_noticed() -> None:

@@ -1,5 +1,7 @@
 """Private prediction attacked: claims, events, queries and trials."""
 
+from dataclasses import replace
+from decimal import Decimal
 from itertools import count, islice
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ from agt.data.arrays import Declared
 from agt.data.dataset import CONTENT
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards
@@ -31,6 +33,7 @@ from agt_cli.audit.prediction import (
     judged,
     most_telling,
     names_into,
+    unpaid,
 )
 
 ONE = Claimed.of(PureDP(1.0))
@@ -92,6 +95,29 @@ def test_a_false_claim_is_called_false_and_too_few_trials_say_nothing() -> None:
     few = verdict(event, *(drawn(rng, law, 5) for law in laws))
     assert few.outcome is Outcome.UNTESTED
     assert "too few trials" in few.meaning
+
+
+COSTS: list[tuple[Guarantee, int, dict[str, float], bool]] = [
+    *((guarantee, size, {}, False) for guarantee in (PureDP(0.1), PureDP(8.0), ApproximateDP(1.0, 1e-6), GaussianDP(0.5))
+      for size in (1, 3, 1000)),
+    (PureDP(1.0), 8, {"pure": 0.5}, True),
+    (PureDP(1.0), 8, {"square": 0.5}, True),
+    (PureDP(0.1), 8, {"square": 0.5}, True),
+    (ApproximateDP(1.0, 1e-6), 8, {"leak": 0.5}, True),
+    (GaussianDP(1.0), 8, {"square": 0.5}, True),
+    (GaussianDP(1.0), 8, {"square": 1.0001}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guarantee", "size", "times", "wrong"), COSTS)
+def test_a_debit_is_the_cost_by_a_formula_of_the_auditors_own(
+    guarantee: Guarantee, size: int, times: dict[str, float], wrong: bool
+) -> None:
+    cost = Lot(guarantee, size).cost
+    spent = replace(cost, **{name: getattr(cost, name) * Decimal(share) for name, share in times.items()})
+    assert unpaid(spent, (guarantee, size)) is wrong
+    other = Lot(PureDP(2.0), 2).cost
+    assert wrong or not unpaid(spent.plus(other), (guarantee, size), (PureDP(2.0), 2))
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -196,7 +222,7 @@ def test_an_edit_is_within_one_k(relation: str) -> None:
     assert len(set(moved.tolist())) == len(moved)
 
 
-KINDS = [(2, 3, "stability"), (3, 1, "box")]
+KINDS = [(2, 3, "stability"), (3, 1, "box"), (2, 5, "votes"), (3, 5, "votes")]
 
 
 @pytest.mark.parametrize(("classes", "members", "certificate"), KINDS)
