@@ -185,9 +185,14 @@ class Lock:
             os.close(self._file)
             self._file = -1
 
-    def __del__(self) -> None:
+    def abandon(self) -> None:
+        """Let it go as a killed process would: the file stays."""
         if self._file >= 0:
-            os.close(self._file)  # as a killed process would: the file stays
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.abandon()
 
 
 def is_locked(path: Path) -> bool | None:

@@ -526,8 +526,15 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[FileRows]) -> tuple[str, ...]:
-        found = [rows.labels[~rows.erased] for rows in files]
-        return self._listed or class_names(np.concatenate(found), files[0].columns.path)
+        if self._listed:
+            return self._listed
+        trained = {*files[0].labels[files[0].train].tolist()}
+        if len(trained) == 1:
+            raise DataError(
+                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: list the public classes "
+                "in dataset.classes, which need not all occur"
+            )
+        return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
         return classes_fact(None if self.classes is None else "dataset.classes")

@@ -236,8 +236,12 @@ class MedMnist:
         names = {c: self._info["label"][str(c)] if self._info else f"class {c}" for c in used}
         if self.positive is None:
             return tuple(names.values())
-        sides = ([c for c in used if (c in self.positive) == side] for side in (False, True))
-        return tuple(" or ".join(names[c] for c in side) or "none" for side in sides)
+        sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
+        if not all(sides):
+            raise DataError(
+                f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the classes that are used"
+            )
+        return tuple(" or ".join(names[c] for c in side) for side in sides)
 
     def _selection(self, used: list[int]) -> Grounds:
         why = "each record's id is a hash of its own content"

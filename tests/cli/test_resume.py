@@ -151,6 +151,36 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(agt: Agt, stop: St
     assert "checkpoint_seconds: null" in (run / "config.yaml").read_text(), "what cannot change a bit may change"
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
+    agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    """No file can be made any more; without ``room``, not even the blocks that are the run's can be written."""
+    opened, offer = Path.open, CheckpointFolder.offer
+
+    def full(path: Path, mode: str = "r", *more: object, **named: object) -> object:
+        if "wx" in mode or ("w" in mode and not path.exists()) or ("+" in mode and not room):
+            raise OSError(28, "No space left on device", str(path))
+        return opened(path, mode, *more, **named)  # type: ignore[call-overload]
+
+    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
+        offer(self, step, tensors, last)  # type: ignore[arg-type]
+        if step == 3:
+            monkeypatch.setattr(Path, "open", full)
+            raise OSError(28, "No space left on device", "labels")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, "offer", offered)
+        said = agt("train", *BOXES, "hydra.run.dir=run", "-q")
+    monkeypatch.setattr(Path, "open", opened)
+    assert (said.code, "No space left" in said.err) == (1, True)
+    assert told(Path("run"), "status.json")["state"] == ("failed" if room else "running")
+    said = agt("train", "resume=run", "--json")
+    assert said.code == 0, said.err
+    assert "goes on from its last checkpoint" in said.err
+    assert not list(Path("run").rglob("*.part*"))
+
+
 REFUSED = {
     "another value": (("training.lr=0.5",), "training.lr: the run was begun with 2.0, and this line has 0.5"),
     "the usual value": (("training.epochs=4",), "training.epochs: the run was begun with 6, and this line has 4"),

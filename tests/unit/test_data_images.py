@@ -309,7 +309,7 @@ def test_what_cannot_be_loaded_without_a_file(
 BYTES = np.uint8
 BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"positive": (7,)}, {}, r"bad\.npz: dataset\.positive names class 7; the file has the classes 0, 1, 2, 3"),
-    ({"positive": (0, 1, 2, 3)}, {}, "every training record has the class"),
+    ({"positive": (0, 1, 2, 3)}, {}, "dataset.positive takes all of the classes that are used"),
     ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "the train split is empty"),
     ({}, {"test_images": np.zeros((0, 28, 28), BYTES), "test_labels": np.zeros((0, 1), BYTES)}, "the test split is empty"),
     ({}, {"train_labels": np.zeros((80, 14), BYTES)}, "train_labels is uint8 of shape .80, 14.*several labels"),

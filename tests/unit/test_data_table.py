@@ -146,7 +146,7 @@ def test_queries(tmp_path: Path) -> None:
         ("b,59", "a,59", {}, r"dataset\.id: column 'id' has 'a' 2 times"),
         ("b,59", "7,59", {}, r"dataset\.id: column 'id' has 'a' in row 1 .*: a whole number and text: write all"),
         ("yes,train", ",train", {}, r"column 'default' has no value in row 2 of the data \(line 3 of the file\): every"),
-        ("yes,train", "no,train", {}, "every training record has the class 'no'"),
+        ("yes,train", "no,train", {"classes": None}, "every training record has the class 'no': list the public classes"),
         ("", "", {"classes": ("no", "maybe")}, r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe"),
         ("test", "train", {}, "the test split is empty"),
         ("train", "test", {}, "the train split is empty"),
