@@ -606,6 +606,7 @@ MOVED_MODULES = dict(
     agt.data.medmnist agt.data.images
     agt.mechanisms.aggregate agt.mechanisms.published
     agt.mechanisms.comparisons agt.mechanisms.published
+    agt_cli.audit.memorisation agt_cli.audit.membership
     agt_cli.audit.shadows agt_cli.audit.membership
     agt_cli.audit.weights agt_cli.audit.mechanism
     agt_cli.papers.encoder experiments.encoder

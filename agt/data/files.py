@@ -140,6 +140,7 @@ class Columns:
         read: the raw column: a numpy array (npz, npy) or an Arrow column (csv, parquet).
         form: how a csv, whose cells are text, was cut into them; None: another kind of file.
         first: these are some of a large file's rows, beginning with the one of this index; None: all of them.
+        sent: by a program, as JSON: true is no number there, and a list of one value is none either.
     """
 
     path: Path
@@ -147,6 +148,7 @@ class Columns:
     read: Callable[[str], np.ndarray | pa.Array]
     form: CsvFormat | None = None
     first: int | None = None
+    sent: bool = False
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
@@ -198,7 +200,7 @@ class Columns:
             missing: text that stands for no value, beside what does so anyway.
         """
         column = self.raw(name, setting)
-        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1:
+        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1 and not self.sent:
             column = column[:, 0]
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
             raise DataError(f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row")
@@ -253,7 +255,7 @@ class Columns:
                 self.refuse(name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why)
         if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
             column = _days(column)
-        if pa.types.is_boolean(column.type):
+        if pa.types.is_boolean(column.type) and not self.sent:
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
@@ -630,7 +632,7 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> Columns:
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in the other")
-    return Columns(Path(name), tuple(rows[0]), lambda key: _sent([row[key] for row in rows], f"{name}: '{key}'"))
+    return Columns(Path(name), tuple(rows[0]), lambda key: _sent([row[key] for row in rows], f"{name}: '{key}'"), sent=True)
 
 
 def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
@@ -656,6 +658,8 @@ def _sent_lists(values: list[Any], where: str) -> np.ndarray:
         array = np.array(values)
     except (ValueError, OverflowError):
         raise DataError(f"{where}: lists of different lengths") from None
+    if bool in set(map(type, np.array(values, dtype=object).ravel().tolist())):
+        raise DataError(f"{where}: expected lists of numbers, and true or false is none")
     if array.dtype.kind == "i" and array.size and array.min() >= 0 and array.max() <= 255:
         return array.astype(np.uint8)
     if array.dtype.kind not in "if":

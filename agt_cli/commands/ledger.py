@@ -191,22 +191,23 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
-        balance, book, population = _balance(ledger), ledger.book, ledger.population
+        debits = list(ledger.history().values())
+        balance, book, population = _balance(ledger, debits), ledger.book, ledger.population
         tables = ", ".join(dict.fromkeys(table.name for table in book.tables.values())) or "none yet: agt ledger admit"
         console.say(f"{population.name}: {budget(population.allowance)} over all that is ever released about these people")
         console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
-        if book.debits:
-            _say_debits(list(book.debits.values()), console)
+        if debits:
+            _say_debits(debits, console)
         for line in [_spent(balance, book, population.allowance.eps), *balance["words"], f"head: {balance['head']}"]:
             console.say(line)
         console.note(f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an older copy")
         return balance
 
 
-def _balance(ledger: Ledger) -> dict[str, Any]:
+def _balance(ledger: Ledger, debits: list[Debit]) -> dict[str, Any]:
     """The object of ``agt ledger show --json``."""
     book, allowance = ledger.book, ledger.population.allowance
-    last = next(reversed(book.debits.values()), None)
+    last = debits[-1] if debits else None
     return {
         "ledger": str(ledger.path),
         "population": asdict(ledger.population),
@@ -219,7 +220,7 @@ def _balance(ledger: Ledger) -> dict[str, Any]:
         "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
         "debits": [
             {"entry": d.entry.number, "time": d.entry.time, "size": d.size, "answered": d.answered, **d.charge.as_json()}
-            for d in book.debits.values()
+            for d in debits
         ],
         "answers": book.answered,
         "words": [*ledger.words(), *clock(book)],
@@ -238,7 +239,7 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
 
 
 def _spent(balance: dict[str, Any], book: Book, eps: float) -> str:
-    if not book.debits:
+    if balance["more_of_the_last"] is None:
         return "spent: nothing yet"
     now, more = balance["eps_so_far"], balance["more_of_the_last"]
     left = f"{more:,}" if more < _MANY else "more than a thousand million"
@@ -253,11 +254,11 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
         book = ledger.verify(config.noted)
         console.say(
             f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: "
-            f"{len(book.debits)}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
+            f"{book.kinds['debit']}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
             f"{book.answered}"
         )
         words = [*ledger.words(), *clock(book)]
         for line in [*words, f"head: {book.last.head}"]:
             console.say(line)
-        counts = {"entries": book.last.number, "debits": len(book.debits), "answers": book.answered}
+        counts = {"entries": book.last.number, "debits": book.kinds["debit"], "answers": book.answered}
         return {"ledger": str(ledger.path), "verified": True, **counts, "head": str(book.last.head), "words": words}

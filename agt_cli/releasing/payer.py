@@ -159,7 +159,7 @@ class LedgerPayer:
 
     def paid(self, charge: Charge) -> Receipt | None:
         """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
-        debits = self.ledger.book.debits.values()
+        debits = self.ledger.history().values()
         return next((self.described(self._receipt(debit)) for debit in debits if debit.charge == charge), None)
 
     def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:

@@ -123,6 +123,12 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "features": [true, false]}\n', "lists of numbers"),
     (b'{"id": 7, "features": [1, 2], "lot": 3}\n', "unknown entry 'lot'"),
     (b'{"id": [7], "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": true, "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": 1e400, "features": [1, 2]}\n', "beyond every float"),
+    (b'{"id": "\\udfff", "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": 7, "record": {"x1": true, "x2": 1}}\n', "needs numbers"),
+    (b'{"id": 7, "record": {"x1": [1], "x2": 1}}\n', "needs one value per row"),
+    (b'{"id": 7, "features": [1, true]}\n', "lists of numbers"),
     (b'{"id": 7, "features": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
     (b'{"id": 7, "features": [' + b"9" * 5000 + b", 1]}\n", ""),
     (b'{"id": 7, "records": [{"id": "k", "x1": 1, "x2": 1}, {"id": "k", "x1": 1, "x2": 2}]}\n', "'k' 2 times"),
@@ -140,6 +146,7 @@ def test_a_bad_line_is_told_and_the_session_goes_on(talk: Talk, home: Path) -> N
         assert answer["code"] == 2, line
         assert words in answer["error"], line
         assert answer["id"] in (7, None)
+        assert answer["id"] is not True
     assert answers[10]["id"] == 7
     assert [entry["size"] for entry in entries(path, "debit")] == [1], "bad lines cost nothing"
 

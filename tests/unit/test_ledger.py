@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ledgers import DATA, charge, keys, new, people
+from ledgers import DATA, charge, edited, keys, new, people, rewritten
 
 from agt.errors import CheckError, ConfigError
 from agt.ledger import book as book_module
@@ -253,16 +253,6 @@ def test_many_answers(tmp_path: Path) -> None:
         assert ledger.stored(questions) == {key: place for place, key in enumerate(questions)}
 
 
-def edited(path: Path, *statements: str) -> None:
-    """What somebody who writes SQL does to a ledger."""
-    triggers = ("entries_stay", "entries_remain", "answers_stay", "answers_remain")
-    connection = sqlite3.connect(path, isolation_level=None)
-    kept = [connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] for name in triggers]
-    for statement in (*(f"DROP TRIGGER {name}" for name in triggers), *statements, *kept):
-        connection.execute(statement)
-    connection.close()
-
-
 @pytest.mark.parametrize(
     ("statement", "at_once"),
     [
@@ -335,22 +325,6 @@ def test_an_edited_chain_is_refused(tmp_path: Path, edit: str) -> None:
     with pytest.raises(CheckError, match="numbered|breaks" if edit == "swapped" else EDITS[edit][1]) as error:
         Ledger.open(path)
     assert str(error.value).startswith(f"ledger={path}: ")
-
-
-def rewritten(path: Path, change: Callable[[int, dict[str, Any]], None]) -> None:
-    """A chain whose every hash fits, each body changed by whoever rewrote it."""
-    with Ledger.open(path) as ledger:
-        old = ledger.entries()
-    before, statements = START, []
-    for entry in old:
-        body = json.loads(json.dumps(dict(entry.body)))
-        change(entry.number, body)
-        kind = body.pop("kind", entry.kind)
-        fresh = Entry(entry.number, kind, body, before)
-        before = fresh.hash
-        quoted = fresh.text.replace("'", "''")
-        statements.append(f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = {entry.number}")
-    edited(path, *statements)
 
 
 def cheaper(number: int, body: dict[str, Any]) -> None:
