@@ -56,7 +56,7 @@ from scipy.stats import chi2
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
 from agt.audit.findings import Finding, Outcome, Strength, least
-from agt.audit.neighbours import neighbour_of, with_added, without
+from agt.audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt.certificates.stability import logits_of
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
@@ -76,11 +76,8 @@ from agt.training.erm import TiltedErm, solve
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
-See = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-HALVINGS = 60
-LEVELS = 6  # of evidence that are looked for beside the label
+BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
-MAX_LEVEL = 256  # up to which closed forms are looked at
 NEWCOMER = "a newcomer of the audit"
 NO_DATA = "no data: neighbouring evidence by the definition"
 IN_TABLE = "any excess on this pair, in what the mechanism says it draws with; not what it draws"
@@ -364,75 +361,89 @@ def _logarithm(ratio: Fraction) -> float:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What is looked for.
+class LabellingPair:
+    """Two models of neighbouring data, answering through one mechanism.
 
     Attributes:
-        levels: of evidence, whose crossings are looked for; 0 is where the label changes.
-        score: how much a pair is worth.
+        having: of the data with the unit that is attacked.
+        lacking: of the same without it, or with another in its place.
     """
 
-    levels: np.ndarray
-    score: Callable[[NeighbourPair], float]
+    having: Labelling
+    lacking: Labelling
 
-    @classmethod
-    def of_labels(cls, labelling: Labelling, plan: TrialPlan) -> "Goal":
-        """The pair whose released labels can be told apart best."""
-        mechanism, levels = labelling.mechanism, [0]
-        if mechanism.needs != "nothing":
-            pairs = [p for p in neighbouring_pairs(mechanism, values_of(labelling)) if p.first.label == p.second.label]
-            ranked = sorted(pairs, key=lambda pair: -expected_bound(mechanism, pair, plan))
-            levels += sorted({pair.first.evidence for pair in ranked[:LEVELS]})
-        return cls(np.array(levels), lambda pair: expected_bound(mechanism, pair, plan))
+    def seen(self, queries: np.ndarray) -> np.ndarray:
+        """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
+        return np.stack([*self.having.seen(queries), *self.lacking.seen(queries)])
 
-    @classmethod
-    def of_distances(cls, labelling: Labelling) -> "Goal":
-        """The pair whose evidence is farthest apart: of a file of one query, that is K_q."""
-        return cls(np.array(values_of(labelling)[1 : LEVELS + 1]), lambda pair: pair.moved)
+    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
+        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
 
-
-@dataclass(frozen=True)
-class WorstPair:
-    """A query at which two neighbours differ.
-
-    Attributes:
-        pair: what a mechanism sees of it on either side.
-        query: [1, ...] its features.
-        other: trained on the second side's data.
-        score: how much the pair is worth to who looked for it.
-    """
-
-    pair: NeighbourPair
-    query: np.ndarray
-    other: Model
-    score: float
+    def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+        mechanism = self.having.mechanism
+        flip = mechanism.flip_probability(evidence)
+        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
+        law[np.arange(len(labels)), labels] = 1 - flip
+        return law
 
 
-def search(labelling: Labelling, goal: Goal, anchors: np.ndarray, count: int, width: int, seed: int) -> WorstPair | None:
-    """The query and the neighbour of the best score; None: none was found.
+def search(
+    labelling: Labelling, worth: Callable[[NeighbourPair], float], anchors: np.ndarray, count: int, width: int, seed: int
+) -> NeighbourPair | None:
+    """What a mechanism sees of the query and the neighbour that are worth most; None: no neighbour differs anywhere.
 
     Args:
         labelling: the run's model and mechanism, judged.
         anchors: [n, ...] features, between which queries are looked for.
         count: how many neighbouring datasets are trained.
-        width: how many segments are searched.
+        width: how many segments between records of different labels they are made at; eight times as many are searched.
         seed: of the segments.
     """
-    model, see, levels = labelling.model, labelling.seen, goal.levels
-    a, b = segments(model, anchors, width, np.random.default_rng(seed))
-    if not len(a) or not len(levels):
-        return None
-    roots, _ = crossings(see, see, a, b, np.zeros(len(a), dtype=np.int64), model.predict(b))
-    a, b = (np.repeat(side, len(levels), axis=0) for side in (a, b))
-    level, label = np.tile(levels, len(roots)), model.predict(b)
-    best: WorstPair | None = None
-    for edit, other in neighbours(model, roots, count):
-        theirs = replace(labelling, model=other).seen
-        points, apart = crossings(see, theirs, a, b, level, label)
-        for pair, query in _pairs(see, theirs, points[apart], edit):
-            score = goal.score(pair)
-            best = WorstPair(pair, query, other, score) if best is None or score > best.score else best
+    rng, model = np.random.default_rng(seed), labelling.model
+    a, b = segments(model, anchors, width, rng)
+    best: NeighbourPair | None = None
+    for edit, other in neighbours(model, on_line(a, b, bisected(model.predict, a, b)[1]), count) if len(a) else ():
+        sides = LabellingPair(labelling, replace(labelling, model=other))
+        for label, evidence, theirs, away in np.unique(sides.seen(between_roots(sides, anchors, rng, 8 * width)), axis=1).T:
+            where = f"the run's own data, and the same {edit}"
+            pair = NeighbourPair(Side(int(label), int(evidence)), Side(int(theirs), int(away)), where)
+            best = pair if best is None or worth(pair) > worth(best) else best
     return best
+
+
+def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
+    """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
+    places of change, and beside them; first those with most room.
+
+    Args:
+        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
+    """
+    anchors = np.asarray(anchors, dtype=np.float64)
+    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
+    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
+    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
+    sides = (pair.having, pair.lacking)
+    readings: list[list[Read]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
+    return np.concatenate([_beside(reads, begin, end) for reads in readings])
+
+
+def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
+    """[n] label and evidence in one number."""
+    labels, evidence = side.seen(queries)
+    return evidence * side.mechanism.classes + labels
+
+
+def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Queries around the two places where what is read of each side changes, of the lines where both do."""
+    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
+    begin, end = begin[changes], end[changes]
+    if not len(begin):
+        return begin
+    first, second = (np.mean(bisected(read, begin, end), axis=0) for read in reads)
+    widest = np.argsort(-np.abs(second - first), kind="stable")
+    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
+    return np.concatenate([on_line(begin, end, place) for place in first + BESIDE[:, None] * (second - first)])
 
 
 def segments(model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -501,58 +512,6 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
     lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
     return -np.asarray(lead)[None]
-
-
-def crossings(
-    first: See, second: See, a: np.ndarray, b: np.ndarray, level: np.ndarray, label: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """([S, ...] points, [S] whether the sides differ there), by halving each segment while both sides agree.
-
-    Args:
-        first, second: features -> labels and evidence.
-        a, b: [S, ...] ends.
-        level, label: [S] a side is "beyond" where it has this label, and at least this evidence; so b should be.
-    """
-    shape = (-1, *[1] * (a.ndim - 1))
-
-    def at(t: np.ndarray) -> np.ndarray:
-        return (a + t.reshape(shape) * (b - a.astype(np.float64))).astype(a.dtype)
-
-    def beyond(see: See, x: np.ndarray) -> np.ndarray:
-        labels, evidence = see(x)
-        return np.asarray((labels == label) & (evidence >= level))
-
-    apart = beyond(first, b) != beyond(second, b)
-    low, high = np.where(apart, 1.0, 0.0), np.ones(len(a))  # 1: the end itself
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        x = at(middle)
-        one, two = beyond(first, x), beyond(second, x)
-        fresh = (one != two) & ~apart
-        low = np.where(apart, low, np.where(fresh | ~one, middle, low))
-        high = np.where(apart, high, np.where(fresh | one, middle, high))
-        apart |= fresh
-        if apart.all() or np.array_equal(at(low), at(high)):
-            break
-    return at(high), apart
-
-
-def values_of(labelling: Labelling) -> tuple[int, ...]:
-    """The evidence that queries of a model can have, as far as it is looked at."""
-    model = labelling.model
-    end, ks = min(model.farthest, MAX_LEVEL), model.problem.settings.kgrid.ks
-    closed = model.problem.settings.ensemble.members > 1 or model.instant or labelling.mechanism.needs == "votes"
-    if closed or labelling.counting == "index":
-        return tuple(range((end if closed else len(ks)) + 1))
-    return tuple(sorted({0, *ks}))
-
-
-def _pairs(first: See, second: See, points: np.ndarray, edit: str) -> Iterator[tuple[NeighbourPair, np.ndarray]]:
-    if not len(points):
-        return
-    for row, (label, evidence, other_label, other) in enumerate(zip(*first(points), *second(points), strict=True)):
-        sides = Side(int(label), int(evidence)), Side(int(other_label), int(other))
-        yield NeighbourPair(*sides, f"the run's own data, and the same {edit}"), points[row : row + 1]
 
 
 def _newcomer(records: Records, query: np.ndarray, label: int, row: int) -> Records:

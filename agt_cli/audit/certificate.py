@@ -26,9 +26,11 @@ from agt.audit.neighbours import (
     Editor,
     Target,
     Terms,
+    bisected,
     neighbour_of,
     neighbouring,
     neighbours_of,
+    on_line,
     retrained,
 )
 from agt.bounds.network import Network
@@ -337,21 +339,8 @@ def roots(
         return code
 
     chosen = np.flatnonzero(key(ask(low), every) != key(ask(high), every))
-    return halved(lambda x: key(ask(x), chosen), low[chosen], high[chosen]) if len(chosen) else low[:0]
-
-
-def halved(key: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """[2 n, ...]: each of ``low`` and ``high``, moved towards each other until a rounding lies between them.
-
-    Args:
-        key: queries -> [n] what is to be told apart; it differs between the two ends of each line.
-    """
-    start = key(low)
-    for _ in range(52):
-        middle = (low + high) / 2
-        same = (key(middle) == start).reshape(-1, *[1] * (low.ndim - 1))
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.concatenate([low, high])
+    shares = bisected(lambda x: key(ask(x), chosen), low[chosen], high[chosen])
+    return np.concatenate([on_line(low[chosen], high[chosen], share) for share in shares])
 
 
 def torn(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], symmetric: bool) -> np.ndarray:

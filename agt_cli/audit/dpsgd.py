@@ -46,10 +46,18 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
-from agt.audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt.audit.estimates import (
+    BOUNDS,
+    Claimed,
+    chosen,
+    estimates,
+    guesses_from,
+    lower_limit,
+    one_run_epsilon,
+    planned_guesses,
+)
 from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
 from agt.audit.neighbours import NOMINAL, neighbouring, with_added
-from agt.audit.one_run import BOUNDS, guesses_from, one_run_epsilon, planned_guesses
 from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA

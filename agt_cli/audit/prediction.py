@@ -30,10 +30,10 @@ Formal guarantees
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import blake2b
 from itertools import count, islice
 from pathlib import Path
@@ -48,7 +48,7 @@ from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
-from agt.audit.mechanism import check_audited, influences
+from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
 from agt.audit.neighbours import NOMINAL, members_margins, retrained, with_added, without
 from agt.data.dataset import CONTENT, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
@@ -73,46 +73,15 @@ from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 
-HALVINGS = 60  # of a line between two queries
-BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
 MIN_WIDTH = 2.0**-40  # of where poisons may lie
-ReadDistances = Callable[[np.ndarray], np.ndarray]
 NOTHING_TO_TELL = "no query was found at which the two models answer differently: there was nothing to tell apart"
 
 
 # -- what is attacked ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LabellingPair:
-    """Two models of neighbouring data, answering through one mechanism.
-
-    Attributes:
-        having: of the data with the unit that is attacked.
-        lacking: of the same without it, or with another in its place.
-    """
-
-    having: Labelling
-    lacking: Labelling
-
-    def seen(self, queries: np.ndarray) -> np.ndarray:
-        """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
-        return np.stack([*self.having.seen(queries), *self.lacking.seen(queries)])
-
-    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
-        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
-
-    def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
-        mechanism = self.having.mechanism
-        flip = mechanism.flip_probability(evidence)
-        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
-        law[np.arange(len(labels)), labels] = 1 - flip
-        return law
 
 
 @dataclass(frozen=True)
@@ -195,53 +164,6 @@ def most_telling(
     shown = [(event.expected(claimed, trials, confidence, 1), event.hit - event.alarm) for event in events]
     best = max(range(len(events)), key=lambda at: (shown[at], -first[at]))
     return int(first[best]), events[best]
-
-
-def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
-    """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
-    places of change, and beside them; first those with most room.
-
-    Args:
-        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
-    """
-    anchors = np.asarray(anchors, dtype=np.float64)
-    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
-    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
-    sides = (pair.having, pair.lacking)
-    readings: list[list[ReadDistances]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
-    return np.concatenate([_beside(reads, begin, end) for reads in readings])
-
-
-def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
-    """[n] label and evidence in one number."""
-    labels, evidence = side.seen(queries)
-    return evidence * side.mechanism.classes + labels
-
-
-def _beside(reads: list[ReadDistances], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Queries around the two places where what is read of each side changes, of the lines where both do."""
-    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
-    begin, end = begin[changes], end[changes]
-    if not len(begin):
-        return begin
-    first, second = (_root(read, begin, end) for read in reads)
-    widest = np.argsort(-np.abs(second - first), kind="stable")
-    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
-    shape = (-1, *[1] * (begin.ndim - 1))
-    places = first + BESIDE[:, None] * (second - first)
-    return np.concatenate([begin + place.reshape(shape) * (end - begin) for place in places])
-
-
-def _root(read: ReadDistances, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """[m] shares of the way from each begin to its end where what is read changes, as far as halving tells."""
-    low, high, start = np.zeros(len(begin)), np.ones(len(begin)), read(begin)
-    shape = (-1, *[1] * (begin.ndim - 1))
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        same = read(begin + middle.reshape(shape) * (end - begin)) == start
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return (low + high) / 2
 
 
 def alike(pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

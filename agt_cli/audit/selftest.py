@@ -23,8 +23,8 @@ from agt.api import Declared, fit
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.mechanism import (
-    Goal,
     Heads,
+    LabellingPair,
     NeighbourPair,
     Problems,
     Side,
@@ -33,7 +33,9 @@ from agt.audit.mechanism import (
     audit_objective,
     audit_pair,
     audit_weights,
+    between_roots,
     exact_loss,
+    expected_bound,
     search,
     table_finding,
 )
@@ -63,15 +65,12 @@ from agt_cli.audit.certificate import Certificate, audit_certificates
 from agt_cli.audit.certificate import findings as certificate_findings
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
 from agt_cli.audit.dpsgd import judged as judge_training
-from agt_cli.audit.job import Audited, AuditInputs
-from agt_cli.audit.page import PASSED, found
+from agt_cli.audit.job import PASSED, Audited, AuditInputs, found
 from agt_cli.audit.prediction import (
     Counters,
-    LabellingPair,
     OpenedAnswers,
     Stage,
     alike,
-    between_roots,
     judged,
     most_telling,
 )
@@ -145,9 +144,9 @@ def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> 
     points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
     model, plan = fitted(points, labels, certificate="box", ks=ks, epochs=2), plan_of(seed)
     labelling = Labelling.of(model, mechanism, None, "paper")
-    found = search(labelling, Goal.of_labels(labelling, plan), points, 2, 4, seed)
+    found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
     assert found is not None, "there is a decision line between two clouds"
-    return audit_pair(mechanism, found.pair, plan, model.farthest)[1]
+    return audit_pair(mechanism, found, plan, model.farthest)[1]
 
 
 def gap_of_the_grid(seed: int) -> Finding:

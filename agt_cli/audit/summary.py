@@ -12,8 +12,7 @@ from agt.errors import ConfigError
 from agt.settings import schema
 from agt.unlearning.log import Log
 from agt_cli import usage
-from agt_cli.audit.job import Audited, AuditInputs
-from agt_cli.audit.page import ABOUT, SIGNS, audits, claims_table, headline, many
+from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audits, claims_table, headline, many
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, drawing, keys
 from agt_cli.report.figures import headline as figure_headline

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.audit import shadows
+from agt.audit import membership as shadows
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.membership import Roc
 from agt_cli.audit.membership import EXPOSED, area_of, draw_curves

@@ -11,7 +11,7 @@ import pytest
 from agt.audit.findings import Outcome
 from agt.audit.membership import Contrast
 from agt_cli.audit import unlearning
-from agt_cli.audit.memorisation import influence_finding
+from agt_cli.audit.membership import influence_finding
 from agt_cli.audit.unlearning import Attack, ForgetSets
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.methods import ErasureJob, sisa

@@ -9,7 +9,7 @@ from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
-from agt_cli.audit.page import AGAIN, data_table, headline, lines, row
+from agt_cli.audit.job import AGAIN, data_table, headline, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
 from agt_cli.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from agt.api import fit
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import Finding, Outcome
+from agt.audit.estimates import Claimed, Mistakes
 from agt.audit.neighbours import retrained, without
 from agt.data.arrays import Declared
 from agt.data.dataset import CONTENT
@@ -30,7 +29,6 @@ from agt_cli.audit.prediction import (
     edited,
     event_of,
     event_of_sum,
-    judged,
     most_telling,
     names_into,
     unpaid,
@@ -66,35 +64,6 @@ def test_a_sum_tells_more_than_one_answer() -> None:
     one, limit = event_of(*response(1.0)), Claimed("epsilon", 4.0)
     together = event_of_sum(one, 4, limit, 2500, 0.95, 1)
     assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(ONE, 10_000, 0.95, 1)
-
-
-def verdict(event: LabelEvent, having: np.ndarray, lacking: np.ndarray) -> Finding:
-    return judged(TestedClaim("a mechanism", "a claim", "nobody", "", ONE, 0.95), event, having, lacking)
-
-
-def drawn(rng: np.random.Generator, law: np.ndarray, n: int) -> np.ndarray:
-    return rng.choice(len(law), size=n, p=law)
-
-
-def test_a_true_claim_is_called_false_once_in_twenty_times_at_most() -> None:
-    laws = response(1.0)
-    event, wrong = event_of(*laws), 0
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        wrong += verdict(event, *(drawn(rng, law, 400) for law in laws)).violated
-    assert wrong <= 8
-
-
-def test_a_false_claim_is_called_false_and_too_few_trials_say_nothing() -> None:
-    laws, rng = response(1.4), np.random.default_rng(0)
-    event = event_of(*laws)
-    found = verdict(event, *(drawn(rng, law, 5000) for law in laws))
-    assert found.violated
-    assert found.found is not None
-    assert 1 < found.found < 1.4
-    few = verdict(event, *(drawn(rng, law, 5) for law in laws))
-    assert few.outcome is Outcome.UNTESTED
-    assert "too few trials" in few.meaning
 
 
 COSTS: list[tuple[Guarantee, int, dict[str, float], bool]] = [
