@@ -602,6 +602,8 @@ def build(node: object, where: str) -> Any:
 MOVED_MODULES = dict(
     line.split()
     for line in """
+    agt.data.digits agt.data.images
+    agt.data.medmnist agt.data.images
     agt.mechanisms.aggregate agt.mechanisms.published
     agt.mechanisms.comparisons agt.mechanisms.published
     agt_cli.audit.memorisation agt_cli.audit.membership

@@ -262,6 +262,15 @@ def test_a_record_that_goes_takes_nothing_with_it(
     assert less == {key: whole[key] for key in less}
 
 
+@pytest.mark.parametrize(("name", "contents"), [("table", 5), ("embeddings", 8)])
+def test_copies_share_a_split(name: str, contents: int, tmp_path: Path) -> None:
+    """Of copies the last number goes, whichever row does: told apart, a training record could take out a test record."""
+    dataset = loaded(name, tmp_path, lambda columns: rows_of(columns, np.arange(N) % contents))
+    train, test = ({features.tobytes() for features in part.features} for part in (dataset.train, dataset.test))
+    assert len(train | test) == contents
+    assert not train & test
+
+
 @of_files
 def test_the_order_of_rows_says_nothing(name: str, tmp_path: Path) -> None:
     shuffled = loaded(name, tmp_path, lambda columns: rows_of(columns, np.random.default_rng(1).permutation(N)))
@@ -367,6 +376,7 @@ def test_the_check_catches(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         gone -= example.columns["part"][gone] == "test"  # the greatest of the training records, or its neighbour
     else:
         gone = 0
+    assert loaded(name, tmp_path, hand_made).preprocessing.held is (how != "a scale from the data")
     whole = everyone(loaded(name, tmp_path, hand_made))
     less = everyone(loaded(name, tmp_path, lambda columns: hand_made(rows_of(columns, np.arange(N) != gone))))
     assert less != {key: whole[key] for key in less}

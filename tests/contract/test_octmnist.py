@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from agt.data.medmnist import MedMnist
+from agt.data.images import MedMnist
 from agt_cli.cli import main
 from experiments.encoder import EncoderConfig, load_encoder
 

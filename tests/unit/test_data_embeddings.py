@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from agt.data.arrays import Declared, dataset_of
 from agt.data.dataset import UNLABELLED, DataError
 from agt.data.embeddings import Embeddings, public_digest
 from agt.errors import DataMissing
@@ -67,7 +68,8 @@ def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, An
     assert "the list of classes was found in the data" in found.why
 
 
-def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory", [False, True], ids=["file", "arrays"])
+def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path: Path, memory: bool) -> None:
     """Hashes of bytes as they lie in the file: one float64 record more and every id, batch and split is another."""
     wider = np.append(X.astype(np.float32), [[0.1] * 6]).reshape(-1, 6)
     kept = []
@@ -75,6 +77,7 @@ def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path:
         (tmp_path / name).mkdir()
         np.savez(tmp_path / name / "e.npz", x=x, label=y)
         train = Embeddings(path=tmp_path / name / "e.npz", classes=("0", "1"), split_key="s").load().train
+        train = dataset_of(x, y, Declared())[0].train if memory else train
         kept.append(set(train.ids.tolist()))
     assert wider.dtype == np.float64
     assert kept[0] == kept[1]

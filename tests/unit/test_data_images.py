@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from agt.data import medmnist
+from agt.data import images
 from agt.data.blobs import Blobs
 from agt.data.dataset import UNLABELLED, DataError, uniform
-from agt.data.digits import Digits, Mnist
-from agt.data.medmnist import MedMnist
+from agt.data.images import Digits, MedMnist, Mnist
 from agt.errors import AgtError, ConfigError, DataMissing
 from agt.settings import validate
 
@@ -110,7 +109,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, url: str = "http://127.0.0.1:9/none
     """medmnist as it would be if its OCTMNIST were at ``url``."""
     facts = {"python_class": "OCTMNIST", "task": "multi-class", "url": url, "MD5": digest, "label": OCT_LABELS}
     info = {"octmnist": facts, "chestmnist": {**facts, "task": "multi-label, binary-class"}}
-    monkeypatch.setattr(medmnist, "all_info", lambda: info)
+    monkeypatch.setattr("agt.data.images.all_info", lambda: info)
 
 
 @pytest.fixture
@@ -131,7 +130,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 def test_info_is_read_without_importing_medmnist_or_torchvision(tmp_path: Path) -> None:
     script = (
-        "import sys; from agt.data.medmnist import all_info; i = (all_info() or {}).get('octmnist');"
+        "import sys; from agt.data.images import all_info; i = (all_info() or {}).get('octmnist');"
         "assert i is None or (i['label']['2'] == 'drusen' and i['MD5'] == 'c68d92d5b585d8d81f7112f81e2d0842'), i;"
         "assert not {'medmnist', 'torchvision'} & set(sys.modules), 'imported'; print(i is not None)"
     )
@@ -151,13 +150,13 @@ def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.Monk
     (package / "info.py").write_text("OTHER = 1")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(DataError, match=r"info\.py: cannot read medmnist's INFO"):
-        medmnist.all_info()
+        images.all_info()
     (package / "info.py").write_text("INFO = {'a': {'task': 'binary'}}")
-    assert medmnist.all_info() == {"a": {"task": "binary"}}
+    assert images.all_info() == {"a": {"task": "binary"}}
 
 
 def test_local_file_needs_no_package(medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medmnist, "find_spec", lambda name: None)
+    monkeypatch.setattr("agt.data.images.find_spec", lambda name: None)
     with pytest.raises(DataMissing, match=r"run: pip install --no-deps medmnist$"):
         MedMnist(name="octmnist", data_dir=tmp_path).load()
     dataset = MedMnist(name="octmnist", path=medmnist_file()).load()

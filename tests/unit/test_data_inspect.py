@@ -346,6 +346,7 @@ def mine(tmp_path: Path, **given: Any) -> Table:
         ),
         (("classes",), "the list of classes was read off the records.*take 'classes' off dataset.from_data"),
     ],
+    ids=["a range", "a list", "classes"],
 )
 def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...], says: str) -> None:
     grounds = mine(tmp_path, from_data=marked).load().preprocessing

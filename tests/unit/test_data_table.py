@@ -105,7 +105,7 @@ def test_a_test_file(tmp_path: Path) -> None:
 
 
 def test_range_from_the_data(tmp_path: Path) -> None:
-    source = people(tmp_path, numeric={"age": None, "income": (0, 100)})
+    source = people(tmp_path, numeric={"age": None, "income": (0, 100)}, classes=("no", "yes"))
     dataset = source.load()
     assert dataset.scaling["numeric"] == {"age": [18.0, 59.0], "income": [0.0, 100.0]}
     assert by_id(dataset)["c"][0] == 1.0, "test records are clipped to the training range"
