@@ -217,11 +217,11 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
 
 
 def members_margins(model: Model, queries: np.ndarray) -> np.ndarray:
-    """[T, lines, n] margins of each member of an ensemble; of members that only vote, how each of them labels: 1 or -1."""
-    if model.problem.settings.ensembled:
-        return np.stack([member.margins(queries) for member in cast(EnsembleModel, model).members])
-    labels, classes = (voting := cast(VotesModel, model)).labels(voting.phi(queries)), model.problem.classes
-    own = labels[:, None] == np.arange(classes)[1 if classes == 2 else 0 :, None]
+    """[T, lines, n] margins of each member; of members that only vote, how each of them labels: 1 or -1."""
+    if not model.problem.settings.certificate.votes:
+        return np.stack([member.margins(queries) for member in getattr(model, "members", (model,))])
+    voting, classes = cast(VotesModel, model), model.problem.classes
+    own = voting.labels(voting.phi(queries))[:, None] == np.arange(classes)[1 if classes == 2 else 0 :, None]
     return np.where(own, 1.0, -1.0)
 
 

@@ -23,10 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from math import isclose, nextafter
 from typing import Any
 
+import numpy as np
+
+from agt.data.dataset import keyed_hash
 from agt.errors import ConfigError
 from agt.ledger.chain import EACH, Entry, Head, Unit
 from agt.mechanisms.composition import (
@@ -137,6 +140,10 @@ class AdmittedTable:
         files: SHA-256 of the files that it was read from, by which it is known again.
         unit: as runs on it count.
         before: digests of the data that it was before records were erased from it: the people are some of those.
+        people: ``sample_of`` the names of its units; as a ledger has them, ``keyed`` by its salt.
+        paths: where its files lay.
+        columns: a hash of their names; empty: not known.
+        apart: declared to be about other people than those of ledgers beside it that have some of the same names.
     """
 
     name: str
@@ -144,21 +151,62 @@ class AdmittedTable:
     files: tuple[str, ...] = ()
     unit: Unit = EACH
     before: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    columns: str = ""
+    apart: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"table": self.name, "data": self.data, "files": list(self.files), "unit": asdict(self.unit)}
+    def as_json(self, salt: str) -> dict[str, Any]:
+        """Plain values. Args: salt: of the ledger."""
+        known = {"files": list(self.files), "paths": list(self.paths), "people": list(keyed(self.people, salt))}
+        about = {"unit": asdict(self.unit), "columns": self.columns, "apart": self.apart}
+        return {"table": self.name, "data": self.data, **known, **about}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
-        """What ``as_json`` gave, among other values."""
-        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]))
+        """What ``as_json`` gave, among other values; earlier versions gave less."""
+        people, paths = tuple(node.get("people", ())), tuple(node.get("paths", ()))
+        others = {"people": people, "paths": paths, "columns": node.get("columns", ""), "apart": node.get("apart", False)}
+        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **others)
 
     def shares(self, other: "AdmittedTable") -> str:
         """By what it is known to be about the very people of another: data, file; empty: it is not known."""
         if {self.data, *self.before} & {other.data, *other.before}:
             return "data"
         return "file" if {*self.files} & {*other.files} else ""
+
+    def shares_people(self, admitted: "AdmittedTable", salt: str) -> str:
+        """Which people it has in common with a table that a ledger of this salt admitted; empty: nobody beyond chance.
+
+        Two hashes of different names are the same by a chance below 2^-47 for two samples; one name that two tables share
+        may stand for nobody ("unknown"), so it takes two, or all of the smaller sample.
+        """
+        shared = {*keyed(self.people, salt)} & {*admitted.people}
+        few = min(len(self.people), len(admitted.people))
+        return f"people ({len(shared)} of {few} names that were compared)" if len(shared) >= min(2, few) > 0 else ""
+
+    def resembles(self, other: "AdmittedTable") -> str:
+        """What it has in common with a table of other people, maybe: name, path, columns; empty: nothing."""
+        alike = {"name": self.name == other.name, "path": bool({*self.paths} & {*other.paths})}
+        alike["columns"] = bool(self.columns) and self.columns == other.columns
+        return ", ".join(name for name, same in alike.items() if same)
+
+
+MAX_SAMPLE = 256
+
+
+def sample_of(names: np.ndarray) -> tuple[str, ...]:
+    """Hashes of the names [n] whose hashes are least, up to ``MAX_SAMPLE``: whatever their order and how often each occurs.
+
+    Of a table whose names are the share f of another's, about 256 f of these are among the other's.
+    """
+    return tuple(f"{hash:016x}" for hash in np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist())
+
+
+def keyed(people: Iterable[str], salt: str) -> tuple[str, ...]:
+    """What a ledger keeps of ``sample_of``: without its salt, no guess of a name can be tested."""
+    key = bytes.fromhex(salt)
+    return tuple(sorted(blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in people))
 
 
 @dataclass
@@ -448,12 +496,15 @@ SAME_DISK = (
 
 def declaration(population: Population, tables: Iterable[AdmittedTable]) -> str:
     """What whoever admits tables says by that; names no digest, as it goes into claims."""
+    tables, parts = list(tables), list[str]()
     several = dict.fromkeys((table.name, table.unit.means(population.unit)) for table in tables)
-    parts = []
     for each in dict.fromkeys(means for _, means in several):
         names = [name for name, means in several if means == each]
         which = f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
         parts.append(f"in {which} {each}")
+    others = "; these are other people than those of ledgers beside it that have some of the same names"
+    if any(table.apart for table in tables):
+        parts[-1] += others
     same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
     return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
 

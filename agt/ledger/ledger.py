@@ -95,28 +95,50 @@ def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
         os.close(handle)
 
 
-def check_unclaimed(path: Path, table: AdmittedTable) -> None:
-    """Raise ConfigError where another ledger of the folder than ``path`` admitted a table's people: the same data or file.
+def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True) -> None:
+    """Raise ConfigError where another ledger of the folder than ``path`` has a table's people: same data, file or names.
+
+    Args:
+        by_name: False: names of units are not compared; nor where the table is declared to be about other people.
 
     Raises:
         CheckError: another ledger there is damaged, so that nobody can say.
     """
     for other in sorted(path.parent.glob(f"*{SUFFIX}")):
-        if other.resolve() != path.resolve() and (entry := admitted(other, table)):
+        if other.resolve() != path.resolve() and (found := admitted(other, table, by_name and not table.apart)):
+            name, same = found
+            declare = "; if they only have the same names, another_population=true declares it" if "people" in same else ""
             raise ConfigError(
-                f"the people of {table.name} have a ledger already: {other} admitted {entry.name}, the same "
-                f"{table.shares(entry)}; the losses under two budgets add up: use one, and keep no copy beside it"
+                f"the people of {table.name} have a ledger already: {other} admitted {name}, the same {same}; the losses "
+                f"under two budgets add up: use one, and keep no copy beside it{declare}"
             )
 
 
-def admitted(path: Path, table: AdmittedTable) -> AdmittedTable | None:
-    """A table that a ledger admitted, of the same data or file; None: it did not."""
+def admitted(path: Path, table: AdmittedTable, by_name: bool = True) -> tuple[str, str] | None:
+    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people; None: it did not."""
+    for other, salt in _tables(path):
+        same = table.shares(other) or (by_name and table.shares_people(other, salt))
+        if same:
+            return other.name, same
+    return None
+
+
+def similar(path: Path, table: AdmittedTable) -> list[str]:
+    """Tables that a ledger in another folder admitted and that may be about the same people, and why, a line each."""
+    alike = [
+        (other.name, table.shares(other) or table.shares_people(other, salt) or table.resembles(other))
+        for other, salt in _tables(path)
+    ]
+    return [f"{path} has a table {name}, with the same {same}: two budgets add up" for name, same in alike if same]
+
+
+def _tables(path: Path) -> list[tuple[AdmittedTable, str]]:
+    """What a ledger admitted, with its salt; nothing where another program's file lies."""
     try:
         with Ledger.open(path, writing=False, away=True) as ledger:
-            tables = list(ledger.book.tables.values())
-    except (Foreign, ConfigError):  # another program's file
-        return None
-    return next((other for other in tables if table.shares(other)), None)
+            return [(table, ledger.salt) for table in ledger.book.tables.values()]
+    except (Foreign, ConfigError):
+        return []
 
 
 EVERY = 1000  # entries, from one checkpoint to the next
@@ -249,6 +271,11 @@ class Ledger:
             return self._book
 
     @property
+    def salt(self) -> str:
+        """Its own 32 random bytes, by which it hashes questions and names, in hexadecimal."""
+        return str(self._book.opening.body["salt"])
+
+    @property
     def unit(self) -> str:
         """Whose addition or removal makes a neighbour, in words, with how many records it may have."""
         return unit_words(self.population, self.book.tables.values())
@@ -287,7 +314,7 @@ class Ledger:
                 self._check_counting(table, unit)
                 if table.data not in self._book.tables:
                     declared = declaration(self.population, [*self._book.tables.values(), table])
-                    append("admit", {**table.as_json(), "declared": declared}, self._book.spent)
+                    append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
         """Keep the second head in a new file from now on; the old one is told of it, or, where it is lost, the chain is."""

@@ -62,6 +62,7 @@ SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
 EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
+LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
 
 
@@ -95,10 +96,16 @@ def _lead(logits: Tensor, label: int) -> Tensor:
     return logits[label] - others.max()
 
 
-class BoxBounds:
-    """Parameters are bounded one by one, by boxes."""
+class Bounds:
+    """What bounds a model's parameters. A kind says its own, but where bounds do not depend on the records."""
 
-    turned = staticmethod(steepest)
+    turned: ClassVar[Any] = staticmethod(steepest)
+    bounds: ClassVar[Any] = staticmethod(lambda model: [])
+    drift: ClassVar[Any] = staticmethod(lambda recorded, again: 0.0)
+
+
+class BoxBounds(Bounds):
+    """Parameters are bounded one by one, by boxes."""
 
     @staticmethod
     def parameters(model: BoxModel) -> Mapping[str, Tensor]:
@@ -169,38 +176,60 @@ class BoxBounds:
         return farthest
 
 
-class TubeBounds:
-    """All parameters are bounded together, by a radius for each k."""
-
-    turned = staticmethod(steepest)
+class BallBounds(Bounds):
+    """All weights are bounded together, by a radius for each k."""
 
     @staticmethod
-    def parameters(model: TubeModel) -> Mapping[str, Tensor]:
-        """The first weights."""
+    def parameters(model: Any) -> Mapping[str, Tensor]:
+        """The weights, of a network the first."""
         return {"weight": model.trained.weight}
+
+    @classmethod
+    def within(cls, model: Any, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
+        """To the edge of the ball, or nearly."""
+        radius = cls.radius(model, k)
+
+        def down(steep: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+            length = cls.length(model, steep["weight"]).clamp(min=1e-300)
+            return {"weight": model.trained.weight - SLACK * radius * steep["weight"] / length}
+
+        return down if np.isfinite(radius) else None
+
+    @classmethod
+    def shares(cls, mine: Any, theirs: Any, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``."""
+        radius = cls.radius(mine, k)
+        return {"weight": cls.distance(mine, theirs) / radius} if np.isfinite(radius) else None
+
+    @classmethod
+    def distance(cls, mine: Any, theirs: Any) -> float:
+        """How far apart two models' weights are, rounded down."""
+        return float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
+
+    @staticmethod
+    def length(model: Any, weight: Tensor) -> Tensor:
+        """[J, 1] or [1, 1]: what a radius bounds."""
+        return torch.linalg.vector_norm(weight).reshape(1, 1)
+
+    @staticmethod
+    def radius(model: Any, k: int) -> float:
+        """Infinite where no bound is kept."""
+        return float(model.trained.radii[k]) if k <= model.farthest else math.inf
+
+
+class TubeBounds(BallBounds):
+    """A network of one hidden layer."""
 
     @staticmethod
     def logits(model: TubeModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
         """The network's, with other weights."""
         return model.network.logits(parameters["weight"], torch.from_numpy(model.phi(query)).double())[0]
 
-    @staticmethod
-    def within(model: TubeModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
-        """To the edge of the ball."""
-        radius = float(model.trained.radii[k])
-        return partial(_down, model.trained.weight, radius, None) if np.isfinite(radius) else None
-
-    @staticmethod
-    def shares(mine: TubeModel, theirs: TubeModel, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``; None where k has no radius."""
-        radius = float(mine.trained.radii[k]) if k <= mine.farthest else np.inf
-        return {"weight": _distance(mine, theirs) / radius} if np.isfinite(radius) else None
-
-    @staticmethod
-    def outside(outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
+    @classmethod
+    def outside(cls, outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
         """(radii of ``inner`` at k - 1 whose ball sticks out of that of ``outer`` at k, radii looked at)."""
         large, small = outer.trained.radii[1:], inner.trained.radii[:-1]
-        return int((small + _distance(outer, inner) > large).sum()), len(large)
+        return int((small + cls.distance(outer, inner) > large).sum()), len(large)
 
     @staticmethod
     def bounds(model: TubeModel) -> list[Tensor]:
@@ -216,22 +245,8 @@ class TubeBounds:
         return float(shares.max(initial=0.0)) if ((mine == theirs) | known).all() else math.inf
 
 
-def _down(weight: Tensor, radius: float, dim: int | None, steep: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Weights moved by nearly the radius against a gradient, each row by as much where ``dim`` is 1."""
-    down = steep["weight"]
-    length = torch.linalg.vector_norm(down, dim=dim, keepdim=dim is not None).clamp(min=1e-300)
-    return {"weight": weight - SLACK * radius * down / length}
-
-
-class HeadBounds:
-    """A linear head, which a sensitivity bounds."""
-
-    turned = staticmethod(steepest)
-
-    @staticmethod
-    def parameters(model: LinearModel) -> Mapping[str, Tensor]:
-        """The weights."""
-        return {"weight": model.trained.weight}
+class HeadBounds(BallBounds):
+    """A linear head, which a sensitivity bounds: of one classifier for each class, each of them."""
 
     @staticmethod
     def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -239,24 +254,19 @@ class HeadBounds:
         return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
 
     @staticmethod
-    def within(model: LinearModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]:
-        """As far as k moves the head; of one classifier for each class, each of them."""
-        rows = 1 if model.trained.loss.kind == "one_vs_all" else None
-        return partial(_down, model.trained.weight, k * model.trained.sensitivity.per_k, rows)
+    def length(model: LinearModel, weight: Tensor) -> Tensor:
+        """As of a ball."""
+        each = model.trained.loss.kind == "one_vs_all"
+        return torch.linalg.vector_norm(weight, dim=1, keepdim=True) if each else BallBounds.length(model, weight)
 
     @staticmethod
-    def shares(mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``."""
-        sensitivity, difference = mine.trained.sensitivity, theirs.trained.weight - mine.trained.weight
-        length = torch.linalg.vector_norm
-        moved = length(difference, dim=1).max() if mine.trained.loss.kind == "one_vs_all" else length(difference)
-        return {"weight": float(moved) * SLACK / (k * sensitivity.per_k or sensitivity.rounding)}
-
-    bounds: ClassVar[Callable[[Model], list[Tensor]]] = staticmethod(lambda model: [])  # they do not depend on the records
-    drift: ClassVar[Callable[[Model, Model], float]] = staticmethod(lambda recorded, again: 0.0)
+    def radius(model: LinearModel, k: int) -> float:
+        """What k moves it by."""
+        sensitivity = model.trained.sensitivity
+        return k * sensitivity.per_k or sensitivity.rounding
 
 
-class VotesBounds:
+class VotesBounds(Bounds):
     """Members of a vote: one k changes as many as the relation says, and no other by a bit."""
 
     @staticmethod
@@ -284,14 +294,8 @@ class VotesBounds:
         changed = int((mine.weight != theirs.weight).flatten(1).any(dim=1).sum())
         return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
 
-    bounds: ClassVar[Callable[[Model], list[Tensor]]] = staticmethod(lambda model: [])  # they do not depend on the records
-    drift: ClassVar[Callable[[Model, Model], float]] = staticmethod(lambda recorded, again: 0.0)
 
-
-BOUNDS: Mapping[type, Any] = {
-    **{BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds},
-    VotesModel: VotesBounds,
-}
+BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
 
 
 def bounds_of(model: Model) -> Any:
@@ -299,51 +303,34 @@ def bounds_of(model: Model) -> Any:
     return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)
 
 
-def _distance(mine: TubeModel, theirs: TubeModel) -> float:
-    """How far apart two networks' weights are, rounded down."""
-    return float(torch.linalg.vector_norm(theirs.trained.weight - mine.trained.weight)) * SLACK
-
-
 # -- queries -----------------------------------------------------------------------------------------------------------
 
 
-ReadCertificates = Callable[[Certificates], tuple[np.ndarray, np.ndarray]]
-
-
-def by_distance(known: Certificates) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, stable distances)."""
-    return known.prediction, known.stable_distance
-
-
-def by_index(known: Certificates) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, distances in steps of the grid)."""
-    return known.prediction, known.grid_steps
-
-
 def roots(
-    ask: Callable[[np.ndarray], Certificates], read: ReadCertificates, low: np.ndarray, high: np.ndarray, level: np.ndarray
+    read: Callable[[np.ndarray], LabelsAndDistances], low: np.ndarray, high: np.ndarray, level: np.ndarray
 ) -> np.ndarray:
     """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a certificate ends.
 
     Args:
-        read: (labels, distances) of certificates.
+        read: queries -> labels and distances.
         low, high: [n, ...] ends of lines.
         level: [n] of each line: the label alone is followed (0), or whether the distance is at least this beside it; lines
             along which that does not change are left out.
     """
-    every = np.arange(len(low))
 
-    def key(known: Certificates, which: np.ndarray) -> np.ndarray:
-        label, near = read(known)
-        code: np.ndarray = 2 * label + ((near >= level[which]) & (level[which] > 0))
+    def key(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
+        label, near = read(queries)
+        code: np.ndarray = 2 * label + ((near >= level) & (level > 0))
         return code
 
-    chosen = np.flatnonzero(key(ask(low), every) != key(ask(high), every))
-    shares = bisected(lambda x: key(ask(x), chosen), low[chosen], high[chosen])
-    return np.concatenate([on_line(low[chosen], high[chosen], share) for share in shares])
+    rows = np.flatnonzero(key(low, level) != key(high, level))
+    low, high, level = low[rows], high[rows], level[rows]
+    if not len(rows):
+        return low
+    return np.concatenate([on_line(low, high, share) for share in bisected(partial(key, level=level), low, high)])
 
 
-def torn(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], symmetric: bool) -> np.ndarray:
+def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> np.ndarray:
     """[n] bool: queries of which neighbours say what no two may.
 
     Args:
@@ -400,13 +387,7 @@ class Certificate:
 
     def check(self, given: AuditInputs) -> None:
         """It needs a run, and asks test records: queries that were brought along come without the training data."""
-        if given.run is None:
-            raise ConfigError("run: give the folder of the agt train run whose certificates are to be audited")
-        if given.config.get("inputs") is not None:
-            raise ConfigError(
-                f"inputs={given.config['inputs']}: a certificate audit asks the run's test records and queries that it "
-                "bisects between them: leave it out"
-            )
+        given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, attack, and say what was found.
@@ -428,16 +409,14 @@ class Certificate:
             auditor = audit_certificates(
                 model, self, given.seed, lambda stage, done, of: report(done, of, done, of)
             )  # fmt: skip
-        conditions = tuple(
+        conditions = (
             f"condition {c.letter} ({c.name}): {c.standing}: {c.why.removeprefix(f'{c.standing}: ')}"
             for c in opened.conditions
         )
-        tally, finished = auditor.tally, trained.finished
-        return Audited(
-            finished.folder.name, finished.digest, findings(auditor, _other_code(finished, record)),
-            (*notes(auditor), *conditions), tables(auditor),
-            metrics={"neighbours": tally.trained, "deviation": tally.share, "pairs": tally.pairs},
-        )  # fmt: skip
+        tally, found = auditor.tally, findings(auditor, _other_code(trained.finished, record))
+        metrics = {"neighbours": tally.trained, "deviation": tally.share, "pairs": tally.pairs}
+        said = (*notes(auditor), *conditions)
+        return Audited.of(trained.finished, found, said, tables=tables(auditor), metrics=metrics)
 
 
 @dataclass
@@ -541,7 +520,6 @@ class Auditor:
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
         self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
-        self.read: ReadCertificates = by_distance if self.dense else by_index
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(asked.take(chosen).features)
@@ -554,6 +532,10 @@ class Auditor:
     def problem(self) -> Problem:
         """What was trained."""
         return self.model.problem
+
+    def read(self, known: Certificates) -> LabelsAndDistances:
+        """Labels and distances, of a grid that skips values in its steps."""
+        return known.prediction, known.stable_distance if self.dense else known.grid_steps
 
     @property
     def exact(self) -> bool:
@@ -603,7 +585,7 @@ class Auditor:
         low, high = self.line_ends[rows].astype(np.float64)
         level = np.arange(len(low)) % (self.extent.farthest + 1)
         level = level if most is None else self.rng.integers(1, most + 1, len(low))
-        found = roots(model.certify, self.read, low, 2 * high - low, level)
+        found = roots(lambda queries: self.read(model.certify(queries)), low, 2 * high - low, level)
         half = len(found) // 2
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
         pairs: np.ndarray = found[np.concatenate([chosen, half + chosen])]
@@ -784,7 +766,7 @@ class Auditor:
         low, high = self.line_ends[rows].astype(np.float64)
         low, high = (np.concatenate(sides) for sides in zip((low, 2 * high - low), self._across(theirs), strict=True))
         both = np.concatenate([low, high]), np.concatenate([high, low])
-        queries = roots(self.model.certify, by_distance, *both, np.full(2 * len(low), k))
+        queries = roots(lambda queries: self.read(self.model.certify(queries)), *both, np.full(2 * len(low), k))
         if len(queries):
             self._labels(edit, theirs, queries, self.model.certify(queries))
 

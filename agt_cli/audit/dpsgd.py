@@ -591,10 +591,7 @@ class DpSgdAudit:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what no data is needed for."""
-        if given.run is None:
-            raise ConfigError("run=null: name the folder of an agt train run with noise.epsilon, whose training is audited")
-        if given.config.get("inputs") is not None:
-            raise ConfigError("inputs: agt audit dpsgd trains on the run's own data: leave it out")
+        given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with canaries, and hold lower bounds against the run's claim."""
@@ -615,10 +612,9 @@ class DpSgdAudit:
         with console.progress("audits", "claim") as report:
             bounds = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        finished = opened.trained.finished
         tables = {"bounds": table_of(bounds, trainer.config.epsilon)}
         finding = judged(trainer, canary, effort, bounds)
-        return Audited(finished.folder.name, finished.digest, (finding,), NOTES, tables)
+        return Audited.of(opened.trained.finished, (finding,), NOTES, tables=tables)
 
 
 def table_of(bounds: list[Estimate], epsilon: float) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from agt.settings import validate
 from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import figures_section
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -74,6 +74,20 @@ class AuditInputs:
             raise ConfigError(f"mechanism: name what is audited: {such}, say")
         return MechanismConfig.of(self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total"))
 
+    def need_run(self, inputs: bool = False) -> None:
+        """Raise ConfigError without a run, or where queries are brought along that the audit does not take.
+
+        Args:
+            inputs: it takes them.
+        """
+        if self.run is None:
+            raise ConfigError("run: give the folder of the finished agt train run that is audited, or run=latest")
+        if not inputs and self.config.get("inputs") is not None:
+            raise ConfigError(
+                f"inputs={self.config['inputs']}: the audit asks the run's own records, and queries that it searches: "
+                "leave it out"
+            )
+
     def check_run(self) -> TrainedRun:
         """The run that is audited by training neighbours, of which no data is read yet.
 
@@ -81,8 +95,7 @@ class AuditInputs:
             ConfigError: it is no finished training run, or queries are brought along; or training drew noise, which
                 training again would draw anew.
         """
-        if self.config.get("inputs") is not None:
-            raise ConfigError(f"inputs={self.config['inputs']}: the audit searches its own queries: leave it out")
+        self.need_run()
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
@@ -133,6 +146,11 @@ class Audited:
     metrics: Mapping[str, float | int | str] = field(default_factory=dict)
     parts: tuple[FindingPart, ...] = ()
     unaudited: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any) -> "Audited":
+        """Of a run."""
+        return cls(run.folder.name, run.digest, tuple(findings), tuple(notes), **more)
 
     def audit(self, kind: str) -> Audit:
         """audit.json of it. Raises ConfigError: it contradicts itself."""
@@ -335,31 +353,30 @@ def _again(audit: Audit) -> list[str]:
 def page(audit: Audit, audited: Audited) -> str:
     """The report, as Markdown."""
     state = f" State of the run: {audit.digest[:19]}…." if audit.digest else ""
-    owner = "" if audit.kind == "selftest" else f" {PRIVATE}{state}"
-    parts = [
-        f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
-        f"**{plain(_capital(headline(audit)))}.**{owner}",
-        *_again(audit),
-    ]
-    if audit.parts:
-        parts.append(markdown_table(*audits(audit)))
-    if audit.unaudited:
-        parts.append(f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}.")
-    if audit.kind != "selftest":  # its table says it all
-        parts += _findings(audit)
-        parts += _section("How to read the numbers", STRENGTHS)
-        parts += _section("What the claims mean for a person, where they hold", risks(audit))
-    parts += _section("What this does not show", LIMITS)
-    parts += _section("Notes", audit.notes)
-    most = len(audit.findings) if audit.kind == "selftest" else MAX_ROWS
+    tested, sections = audit.kind == "selftest", list[str | Sequence[str]]()  # whose table says it all
+    if not tested:
+        sections += _findings(audit)
+        sections += _section("How to read the numbers", STRENGTHS)
+        sections += _section("What the claims mean for a person, where they hold", risks(audit))
+    sections += _section("What this does not show", LIMITS)
+    sections += _section("Notes", audit.notes)
+    most = len(audit.findings) if tested else MAX_ROWS
     for name, table in audited.tables.items():
         if len(table) and not audit.parts:  # of a summary, the claims once more
             more = f": the first {most} of {len(table):,} rows of tables/{name}.csv" if len(table) > most else ""
-            parts += [f"## {plain(_capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
-    return "\n\n".join([*parts, *figures_section(audited.subject, audited.captions)]) + "\n"
+            sections += [f"## {plain(_capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
+    return document(
+        f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
+        f"**{plain(_capital(headline(audit)))}.**{'' if tested else f' {PRIVATE}{state}'}",
+        "".join(_again(audit)),
+        markdown_table(*audit_rows(audit)) if audit.parts else "",
+        f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}." if audit.unaudited else "",
+        *sections,
+        *figures_section(audited.subject, audited.captions),
+    )
 
 
-def _findings(audit: Audit) -> Iterator[str]:
+def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
     """Every claim with the attacks on it and what they found, the worst first; then the same in sentences."""
     ordered = _ordered(audit.findings)
     yield markdown_table(COLUMNS, [row(audit, finding) for finding in ordered[:MAX_SHOWN]])
@@ -383,10 +400,10 @@ def row(audit: Audit, finding: Finding) -> tuple[str, ...]:
     return Markdown(f"**{finding.outcome.value}**"), *cells
 
 
-def _section(title: str, lines: Iterable[str]) -> list[str]:
+def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:
     """A list under a heading; nothing where there is none."""
-    words = [f"- {plain(line)}" for line in lines]
-    return [f"## {title}", "\n".join(words)] if words else []
+    words = list(lines)
+    return [f"## {title}", words] if words else []
 
 
 def data_table(table: pd.DataFrame) -> str:
@@ -430,7 +447,7 @@ def share(finding: Finding) -> float | None:
     return finding.found / finding.claimed if finding.strength in RIGOROUS else None
 
 
-def audits(audit: Audit) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def audit_rows(audit: Audit) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """A line for each audit that a summary gathers."""
     rows = []
     for place, part in enumerate(audit.parts, 1):

@@ -118,8 +118,7 @@ class MechanismAudit:
         nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
         findings = (nowhere,) if audited is None else audited
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
-        finished = opened.trained.finished
-        return Audited(finished.folder.name, finished.digest, findings, notes)
+        return Audited.of(opened.trained.finished, findings, notes)
 
     def _labels(
         self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
@@ -201,8 +200,7 @@ class WeightsAudit:
             found = self._attacked(opened, mechanism, plan, given.seed, lambda done: report(done, every, done, every))
         found = found or (no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),)
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
-        finished = opened.trained.finished
-        return Audited(finished.folder.name, finished.digest, found, notes)
+        return Audited.of(opened.trained.finished, found, notes)
 
     def _attacked(
         self, opened: OpenedRun, mechanism: WeightsMechanism, plan: TrialPlan, seed: int, on_done: OnDone

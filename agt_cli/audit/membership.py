@@ -115,8 +115,6 @@ class Membership:
 
     def check(self, given: AuditInputs) -> None:
         """A run is needed, and no queries."""
-        if given.config.get("inputs") is not None:
-            raise ConfigError("inputs: membership is asked of the run's own training and test records: leave inputs out")
         check_shadows(given, self.shadows)
         if given.config.get("mechanism") is not None:
             given.mechanism()
@@ -138,8 +136,7 @@ class Membership:
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
-        notes = tuple(attacked.notes())
-        return Audited(run.folder.name, run.digest, findings, notes, tables, captions, metrics)
+        return Audited.of(run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics)
 
 
 @schema
@@ -192,13 +189,12 @@ class ShadowModels:
             strength=Strength.CERTAIN,
         )
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        return Audited(run.folder.name, run.digest, (finding,), metrics=counts)
+        return Audited.of(run, (finding,), metrics=counts)
 
 
 def check_shadows(given: AuditInputs, shadows: int) -> None:
     """Raise ConfigError without a run, or where shadow models do not come in pairs."""
-    if given.run is None:
-        raise ConfigError("run: give the folder of the training run to audit")
+    given.need_run()
     if shadows % 2:
         raise ConfigError(f"audit.shadows={shadows}: they come in pairs, one on each half: give an even number")
 
@@ -635,8 +631,9 @@ class Memorisation:
         tables = {"memorised": most.map(short), "influence": influence.map(short)}
         captions = draw_histogram(record, learnt.value[members], distance[members] >= 1, dataset.name)
         failed = (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",) if shadows.failed else ()
-        run, counts = opened.trained.finished, {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        return Audited(run.folder.name, run.digest, findings, (*NOTES, *failed), tables, captions, counts)
+        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
+        drawn = {"tables": tables, "captions": captions, "metrics": counts}
+        return Audited.of(opened.trained.finished, findings, (*NOTES, *failed), **drawn)
 
     def _left_out(self, model: Model, pool: Pool, distance: np.ndarray, console: Console) -> Finding:
         """Labels of records whose unit alone is left out, half of them certified, half not."""

@@ -252,13 +252,13 @@ class Aim:
         query: row among the queries.
         target: row among the training records.
         rival: the label that comes second where the target counts.
-        member: of an ensemble, in whose shard the target is; None: there is one model.
+        member: in whose shard the target is.
     """
 
     query: int
     target: int
     rival: int
-    member: int | None
+    member: int
 
 
 # -- neighbours ------------------------------------------------------------------------------------------------------------
@@ -311,38 +311,21 @@ def _hashes(records: Records) -> bool:
 def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list[Aim]:
     """The queries nearest to a change of label, each with the private record that has most influence there; the nearest
     first. Of an ensemble, and of votes, those that one member decides alone."""
-    settings = model.problem.settings
-    if settings.ensemble.members == 1:
-        margins = model.margins(queries)
-        nearest = np.argsort(_distance_to_change(margins), kind="stable")[:most]
-        return [_aim(model, records, queries, int(at), None, margins[:, at]) for at in nearest]
-    members: Sequence[Model] = getattr(model, "members", [model] * settings.ensemble.members)
-    margins = members_margins(model, queries)
+    ensemble = model.problem.settings.ensemble
+    members: Sequence[Model] = getattr(model, "members", [model] * ensemble.members)
+    margins, home = members_margins(model, queries), shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
     made = list[Aim]()
     for place in np.argsort(least, axis=None, kind="stable")[:most].tolist():
         member, at = divmod(place, least.shape[1])
-        mine = shards(records.units, settings.ensemble) == member
-        if np.isfinite(least[member, at]) and (mine & ~records.public).any():
-            made.append(_aim(members[member], records, queries, at, member, margins[member, :, at], mine))
+        rows = np.flatnonzero((home == member) & ~records.public)
+        if np.isfinite(least[member, at]) and len(rows):
+            own = margins[member, :, at]
+            rival = int(own[0] <= 0) if len(own) == 1 else int(np.argsort(own)[-2])
+            moves = influences(members[member], records.take(rows), queries[at : at + 1])[0]
+            made.append(Aim(at, int(rows[int(np.argmax(moves))]), rival, member))
     return made
-
-
-def _aim(
-    model: Model,
-    records: Records,
-    queries: np.ndarray,
-    at: int,
-    member: int | None,
-    margins: np.ndarray,
-    among: np.ndarray | None = None,
-) -> Aim:
-    eligible = ~records.public if among is None else among & ~records.public
-    rows = np.flatnonzero(eligible)
-    rival = (0 if margins[0] > 0 else 1) if len(margins) == 1 else int(np.argsort(margins)[-2])
-    moves = influences(model, records.take(rows), queries[at : at + 1])[0]
-    return Aim(at, int(rows[int(np.argmax(moves))]), rival, member)
 
 
 def _distance_to_change(margins: np.ndarray) -> np.ndarray:
@@ -421,7 +404,7 @@ class Poisoner:
         query, ensemble = self.queries[aim.query : aim.query + 1], self.problem.settings.ensemble
         placed = factor * query + np.sqrt(1 - factor**2) * _across(np.asarray(query, dtype=np.float64))
         features, labels = np.repeat(placed, self.allowance, axis=0), [aim.rival] * self.allowance
-        having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member or 0, ensemble))
+        having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member, ensemble))
         return PoisonedPair(having, edited(self.problem, having, aim.target), query, self.allowance)
 
     def _models(self, found: PoisonedPair) -> tuple[Model, Model]:
@@ -807,10 +790,7 @@ class PredictionAudit:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what needs no data to be refused."""
-        if given.run is None:
-            raise ConfigError("run: a value is required; give run=FOLDER of a finished agt train, or run=latest")
-        if given.config.get("mechanism") is None:
-            raise ConfigError("mechanism: give what answers, mechanism=randomized_response mechanism.eps=1 say")
+        given.need_run(inputs=True)
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
             raise ConfigError(
@@ -904,20 +884,13 @@ class _Audit:
                 findings += made
                 rows.append(self._row(scene, made))
                 report(done, len(scenes), done, len(scenes))
-        finished = self.opened.trained.finished
         if not self.claim.proved:
             self.missing.append(
                 "nothing is proved of this release (accounting=paper): no ledger takes it, and none was audited"
             )
-        notes = (OWNER, DRAWN, TRIALS, *self.missing)
-        return Audited(
-            finished.folder.name,
-            finished.digest,
-            tuple(findings),
-            notes,
-            {"adversaries": pd.DataFrame(rows)},
-            metrics={"trials": self.config.trials, "adversaries": len(scenes)},
-        )
+        metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
+        about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
+        return Audited.of(self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about)
 
     def _labelling(self, opened: OpenedRun) -> Labelling:
         accounting, counting = self.stage.accounting, self.stage.counting

@@ -61,6 +61,7 @@ from agt.problem import Problem
 from agt.settings import schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
+from agt.unlearning.account import Promise
 from agt_cli.audit.certificate import Certificate, audit_certificates
 from agt_cli.audit.certificate import findings as certificate_findings
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
@@ -74,7 +75,7 @@ from agt_cli.audit.prediction import (
     judged,
     most_telling,
 )
-from agt_cli.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_cli.audit.unlearning import Attack, Effort, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
@@ -88,6 +89,13 @@ COMPUTE = {"threads": 1, "kernel": "reference"}
 def worst(findings: Iterable[Finding]) -> Finding:
     """One that is violated, if there is any."""
     return max(findings, key=lambda finding: finding.violated)
+
+
+def crowd(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """([n, 3] features, [n] labels): whether the first is above 0, but for noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, 3))
+    return x, (x[:, 0] + spread * rng.normal(size=count) > 0).astype(int)
 
 
 def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
@@ -138,21 +146,16 @@ def the_best_of_many(seed: int) -> Finding:  # no chance in it
     return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(Mistakes(230, 1000, 230, 1000))
 
 
-def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> Finding:
-    """What draws say of a mechanism on the worst pair of a small run with boxes for these k: two clouds in the plane."""
-    labels, rng = np.arange(600) % 2, np.random.default_rng(seed)
+def gap_of_the_grid(seed: int) -> Finding:
+    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of two clouds in the plane: one record
+    less, and the distance falls from 50 to 0 between the two models' roots."""
+    labels, rng, mechanism = np.arange(600) % 2, np.random.default_rng(seed), SmoothCauchy(eps=1.0)
     points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
-    model, plan = fitted(points, labels, certificate="box", ks=ks, epochs=2), plan_of(seed)
+    model, plan = fitted(points, labels, certificate="box", ks=(0, 50), epochs=2), plan_of(seed)
     labelling = Labelling.of(model, mechanism, None, "paper")
     found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
     assert found is not None, "there is a decision line between two clouds"
     return audit_pair(mechanism, found, plan, model.farthest)[1]
-
-
-def gap_of_the_grid(seed: int) -> Finding:
-    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of its own: one record less, and the
-    distance falls from 50 to 0 between the two models' roots."""
-    return audited_grid(SmoothCauchy(eps=1.0), (0, 50), seed)
 
 
 def jump_of_the_evidence(seed: int) -> Finding:
@@ -200,9 +203,8 @@ def objective_perturbation(seed: int) -> Finding:
 
 def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
     """Two heads, one without a record, whose labels claim epsilon 1 and are drawn as for another."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(120, 4))
-    having = fitted(x, (x[:, 0] + rng.normal(size=120) > 0).astype(int))
+    (x, y), rng = crowd(seed, 120), np.random.default_rng(seed)
+    having = fitted(x, y)
     lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
     honest = (Labelling.of(side, mechanism.says) for side in (having, lacking))
@@ -325,24 +327,21 @@ class CountingProblem(Problem):
 
 def boxed(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
     """A run with boxes, of one step."""
-    rng = np.random.default_rng(seed)
-    if x is None or y is None:
-        x = rng.normal(size=(40, 3))
-        y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
-    model = fitted(x, y, **{"certificate": "box", "ks": 4, **STEP, **settings})
-    model = cast(BoxModel, model)
-    return model
+    data = crowd(seed, 40, 0.3) if x is None or y is None else (x, y)
+    given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
+    return cast(BoxModel, fitted(*data, **given))
 
 
 def in_tube(seed: int, spread: float = 1.0, **settings: Any) -> TubeModel:
     """A run with a tube."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(40, 3))
-    given = {"certificate": {"name": "tube", "length": 1.0, "spread": spread}, "network": (8,), "epochs": 4, "ks": 4}
+    given: dict[str, Any] = {
+        "certificate": {"name": "tube", "length": 1.0, "spread": spread},
+        "network": (8,),
+        "epochs": 4,
+        "ks": 4,
+    }
     given |= {"loss": "binary_cross_entropy", "dtype": "float64", "lr": 4.0, "clip": 0.5, **settings}
-    model = fitted(x, (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int), **given)
-    model = cast(TubeModel, model)
-    return model
+    return cast(TubeModel, fitted(*crowd(seed, 40, 0.3), **given))
 
 
 def widened(model: BoxModel, times: float) -> BoxModel:
@@ -360,16 +359,9 @@ def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
     return kind(**{each.name: getattr(sound, each.name) for each in fields(sound)}, **flaw)  # type: ignore[arg-type]
 
 
-def overstated(model: BoxModel, more: int) -> BoxModel:
-    """Its distances so many steps farther."""
-    return flawed(OverstatedDistance, model, more=more)
-
-
 def headed(seed: int, **settings: Any) -> LinearModel:
     """A run with a linear head."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(60, 3))
-    return cast(LinearModel, fitted(x, (x[:, 0] + rng.normal(size=60) > 0).astype(int), **settings))
+    return cast(LinearModel, fitted(*crowd(seed, 60), **settings))
 
 
 def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
@@ -412,7 +404,9 @@ def box_of_other_products(seed: int) -> Finding:
 def memorised_and_certified(seed: int) -> Finding:
     """Records each alone in a direction, which a large step learns by heart, and which are called certified."""
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
-    return audited(overstated(boxed(seed, np.eye(16) * 4, labels, lr=40.0), 2), seed, "memorisation of certified")
+    return audited(
+        flawed(OverstatedDistance, boxed(seed, np.eye(16) * 4, labels, lr=40.0), more=2), seed, "memorisation of certified"
+    )
 
 
 # -- training with noise -----------------------------------------------------------------------------------------------
@@ -455,9 +449,7 @@ def audited_training(
 
 def overstated_labels(seed: int, more: int = 1) -> Finding:
     """A linear head whose stable distances are one too long: labels beside its decision line tell a unit."""
-    rng, count = np.random.default_rng(seed), 20_000
-    x = rng.normal(size=(600, 3))
-    model = fitted(x, (x[:, 0] + rng.normal(size=600) > 0).astype(int))
+    model, count = fitted(*crowd(seed, 600)), 20_000
     turn = np.linspace(0, 2 * np.pi, count)
     queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
     distance = model.certify(queries).stable_distance + more
@@ -468,8 +460,8 @@ def overstated_labels(seed: int, more: int = 1) -> Finding:
 
 ROWS, GONE, SIGMA = 240, 12, 0.005
 EFFORT = Effort(releases=4_000)
-EXACT = Promised("the model is what training without the erased records gives", exact=True)
-CLOSE = Promised("the model is close to one that never saw the erased records", exact=False, eps=1.0, delta=1e-3)
+EXACT = Promise("retrain", True, 0.0, 0.0, True, ("the model is what training without the erased records gives",))
+CLOSE = Promise("newton", False, 1.0, 1e-3, True, ("the model is close to one that never saw the erased records",))
 
 
 def request(rows: int = GONE) -> Attack:
@@ -533,7 +525,7 @@ class MeanModel:
         seen = draw(1)[0]
         return Served(values, within=1e-9, draw=draw, seen=seen, sigma=SIGMA, shown=self.x @ seen * (2 * self.labels - 1))
 
-    def audited(self, attacks: Sequence[Attack], claimed: Promised = CLOSE, effort: Effort = EFFORT) -> tuple[Finding, ...]:
+    def audited(self, attacks: Sequence[Attack], claimed: Promise = CLOSE, effort: Effort = EFFORT) -> tuple[Finding, ...]:
         """The audit of these removals."""
         return audit_unlearning("a mean", self.begin, self.retrained, attacks, claimed, effort)[0]
 
@@ -567,14 +559,16 @@ PLANTED: dict[str, Plant] = {
     "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
     "a tube narrowed by 1 %": narrowed_tube,
     "a box by other products than recorded": box_of_other_products,
-    "a stable distance one too large": lambda seed: audited(overstated(boxed(seed), 1), seed, "certified labels"),
+    "a stable distance one too large": lambda seed: audited(
+        flawed(OverstatedDistance, boxed(seed), more=1), seed, "certified labels"
+    ),
     "a certified record that was memorised": memorised_and_certified,
     "stable distances 5 % too long": partial(stretched, times=1.05, about="labels within", extent=NOBODY),
     "stable distances twice too long, told by a neighbour": partial(stretched, times=2.0, about="certified labels"),
     "a normaliser that counts the records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump from one dataset to the next": lambda seed: audited(
-        overstated(boxed(seed), -2), seed, "stable distances", PAIRS
+        flawed(OverstatedDistance, boxed(seed), more=-2), seed, "stable distances", PAIRS
     ),
     "boxes that do not nest in those of a neighbour": lambda seed: audited(
         widened(boxed(seed), 2.0), seed, "nesting", PAIRS

@@ -134,40 +134,6 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Promised:
-    """What is claimed of the model after a removal.
-
-    Attributes:
-        words: in one sentence.
-        exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
-        eps, delta: of a whole request; 0 where exact.
-        adaptive: whether it holds for requests that were chosen after looking, too.
-        unheld: what it rests on that does not hold: findings are then reported and contradict nothing; empty: all does.
-
-    Raises:
-        ConfigError: an epsilon without a delta that could be one.
-    """
-
-    words: str
-    exact: bool
-    eps: float = 0.0
-    delta: float = 0.0
-    adaptive: bool = True
-    unheld: str = ""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
-            raise ConfigError(f"a claim of epsilon {self.eps}, delta {self.delta}: give epsilon >= 0 and 0 <= delta < 1")
-
-    @classmethod
-    def of(cls, promise: Promise) -> "Promised":
-        """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
-        adaptive = promise.adaptive or promise.exact
-        void = "; ".join(fact.why for fact in promise.assumptions if fact.standing is Standing.VOID)
-        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, void)
-
-
-@dataclass(frozen=True)
 class _Files:
     """A store in memory."""
 
@@ -251,7 +217,7 @@ def audit_unlearning(
     begin: Begin,
     retrained: Callable[[RemovedRows], Served],
     attacks: Sequence[Attack],
-    claimed: Promised,
+    claimed: Promise,
     effort: Effort,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """Attack a method of unlearning.
@@ -290,12 +256,12 @@ def attacked(
 
 
 def judged(
-    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promise, effort: Effort
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
     if not pairs:
         why = "; ".join(dict.fromkeys(trial.words for trial in refused))
-        return (not_tested(subject, claimed.words, why),), tuple(refused)
+        return (not_tested(subject, claimed.words[0], why),), tuple(refused)
     findings, trials = list[Finding](), list(refused)
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
         made, finding = test(subject, pairs, claimed, effort)
@@ -330,7 +296,7 @@ def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[RemovedRows]
 
 
 def _equal(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, effort: Effort
 ) -> tuple[list[Trial], Finding | None]:
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
@@ -343,7 +309,9 @@ def _equal(
         words = words if compared else "not tested: nothing was given out, so nothing was compared"
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
-        return trials, not_tested(subject, claimed.words, "nothing was given out after any attack, so nothing was compared")
+        return trials, not_tested(
+            subject, claimed.words[0], "nothing was given out after any attack, so nothing was compared"
+        )
     both = "what unlearning left and what training without the records gives"
     wrong = next((trial for trial in trials if trial.violated), None)
     same = f"{both} are the same in every attack: {total:,} values"
@@ -362,7 +330,7 @@ def _differences(mine: Served, other: Served) -> tuple[int, int]:
 
 
 def _near(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, effort: Effort
 ) -> tuple[list[Trial], Finding | None]:
     """Weights before noise within the distances that are claimed."""
     trials = []
@@ -377,7 +345,7 @@ def _near(
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
-    claimed = replace(claimed, words="the weights are within their recorded bound of the minimiser without the records")
+    claimed = replace(claimed, words=("the weights are within their recorded bound of the minimiser without the records",))
     attack = "the weights before noise are compared with those of training without the records"
     noticeable = "weights further away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
@@ -389,7 +357,7 @@ def _near(
 
 
 def _distinguished(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, effort: Effort
 ) -> tuple[list[Trial], Finding | None]:
     """Which side a draw is of, guessed along every direction."""
     held, half = Claimed("epsilon", claimed.eps, claimed.delta), effort.releases // 2
@@ -414,7 +382,7 @@ def _distinguished(
     drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
     worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
     listed = f"{_listed(trials)}; {drawn}"
-    finding = TestedClaim(about, claimed.words, attack, listed, held, effort.confidence, len(looks)).judge(counts[worst])
+    finding = TestedClaim(about, claimed.words[0], attack, listed, held, effort.confidence, len(looks)).judge(counts[worst])
     return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
@@ -487,21 +455,22 @@ def _listed(trials: Sequence[Trial]) -> str:
     return f"{len(names)} attack{'s' * (len(names) != 1)} ({'; '.join(names)})"
 
 
-def _promised_only(finding: Finding, claimed: Promised) -> Finding:
+def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     """What is not promised is not contradicted."""
-    if not claimed.unheld:
+    if claimed.proved:
         return finding
-    meaning = f"{finding.meaning}; no guarantee is claimed here: {claimed.unheld}"
+    why = "; ".join(fact.why for fact in claimed.assumptions if fact.standing is Standing.VOID)
+    meaning = f"{finding.meaning}; no guarantee is claimed here: {why}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
 def _seen(
-    subject: str, claimed: Promised, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
+    subject: str, claimed: Promise, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
     most: float,
 ) -> Finding:  # fmt: skip
     """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
     found = max(trial.found or 0.0 for trial in trials)
-    about = (subject, claimed.words, attack, _listed(trials), measure, found, meaning, noticeable, most)
+    about = (subject, claimed.words[0], attack, _listed(trials), measure, found, meaning, noticeable, most)
     return _promised_only(replace(counterexamples(*about), claimed=None), claimed)
 
 
@@ -685,8 +654,7 @@ class Unlearning:
                 findings += found
                 rows += [_row(method, trial) for trial in trials]
         table = pd.DataFrame(rows, columns=list(_row("retrain", Trial("", "", 0, None, False, ""))))
-        about = (trained.finished.folder.name, trained.finished.digest, tuple(findings), (*absent, *NOTES))
-        return Audited(*about, {"attacks": table})
+        return Audited.of(trained.finished, findings, (*absent, *NOTES), tables={"attacks": table})
 
     def _methods(self, opened: OpenedRun) -> tuple[tuple[MethodName, ...], tuple[str, ...]]:
         """(the methods to attack: those that are asked for, or all that this run has; notes of those that it has not)."""
@@ -721,8 +689,7 @@ class Unlearning:
 
 
 def _opened(given: AuditInputs) -> TrainedRun:
-    if given.run is None:
-        raise ConfigError("run=null: give the folder of a finished training run, or run=latest")
+    given.need_run(inputs=True)
     return TrainedRun.of({**given.config, "inputs": None})
 
 
@@ -794,19 +761,19 @@ class Sides:
         return self._served(fit(prepared.problem(from_the_start(job))), rows, "retrained")
 
     @property
-    def claimed(self) -> Promised:
+    def claimed(self) -> Promise:
         """The least that the method promised: what an attack was answered by training from scratch keeps that, too.
 
         What the settings were chosen on is left out: the model that was never trained on the records has the same ones.
         """
         if not self.promises:
-            return Promised("as agt unlearn promises", True)
+            return Promise(self.method, True, 0.0, 0.0, True, ("as agt unlearn promises",))
         choices = {self.opened.trained.settings.choices, self.opened.kept.problem.settings.choices}
         promises = [
             replace(made, assumptions=tuple(fact for fact in made.assumptions if fact not in choices))
             for made in self.promises
         ]
-        return Promised.of(max(promises, key=lambda made: (not made.proved, not made.exact, made.eps)))
+        return max(promises, key=lambda made: (not made.proved, not made.exact, made.eps))
 
     @property
     def run(self) -> Run:

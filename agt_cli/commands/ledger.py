@@ -12,16 +12,17 @@ from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
 from agt.settings import schema, validate
-from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path
+from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path, register
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run, resolve_latest
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9
 _DIGEST = re.compile("[0-9a-f]{32}")
+_TABLE = ("run", "digest", "data", "table", "unit_column", "unit_rows", "another_population")
 _KEYS = {
-    "init": ("total", "unit", "relation", "run", "digest", "data", "table", "unit_column", "unit_rows"),
-    "admit": ("unit", "run", "digest", "data", "table", "unit_column", "unit_rows", "lost"),
+    "init": (*_TABLE, "total", "unit", "relation"),
+    "admit": (*_TABLE, "unit", "lost"),
     "show": (),
     "verify": (),
 }
@@ -43,6 +44,7 @@ class LedgerConfig:
     unit_column: str | None = None
     unit_rows: int | None = None
     head: str | None = None
+    another_population: bool = False
     lost: bool = False
     output_dir: str = "outputs"
 
@@ -109,7 +111,8 @@ class LedgerConfig:
             from agt_cli.runs.queries import digest_of  # loads torch
 
             run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
-            return ProtectedPeople.of_finished(run, self.table)
+            people = ProtectedPeople.of_finished(run, self.table)
+            return replace(people, table=replace(people.table, apart=self.another_population))
         if not self.data or not self.table:
             return None
         unit = Unit(self.unit_column, 1 if self.unit_rows is None else self.unit_rows)
@@ -158,6 +161,8 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
             console.say(f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}")
         result = _say_state(ledger, console)
+        for line in register(config.path, people.table if people else None):
+            console.note(line)
         if not people:
             console.note(f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid from it")
         return result
@@ -178,6 +183,8 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
             if people.relation:
                 ledger.population.check_relation(people.relation)
             ledger.admit(people.table, config.unit)
+            for line in register(config.path, people.table):
+                console.note(line)
         return _say_state(ledger, console)
 
 

@@ -93,7 +93,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     assert [name for name in table["adversary"] if "poison" not in name] == ADVERSARIES
     assert [name.split(", ")[1] for name in table["adversary"] if "poison" in name] == ["natural query", "chosen query"]
     assert not (table["found"] > 1).any()
-    assert (table["found"][1:] > 0.3).all()
+    assert (table["found"][1:] > 0).all()
     assert not table["found"][0] >= table["found"][1], "less, or nothing: both models answer all natural queries alike"
     assert nothing_left()
     assert not Path("ledgers").exists()

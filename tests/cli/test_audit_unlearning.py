@@ -119,7 +119,7 @@ def test_interrupted_it_leaves_neither_copies_nor_changes(agt: Agt, monkeypatch:
 def test_bad_settings_name_the_key(agt: Agt) -> None:
     train(agt, *HEAD)
     for settings, code, words in (
-        ((), 2, "run=null"),
+        ((), 2, "run: give the folder"),
         (("run=run", "audit.releases=10"), 2, "audit.releases=10"),
         (("run=run", "audit.records=1000"), 2, "audit.records=1000"),
         (("run=run", "audit.methods=[forget]"), 2, "audit.methods"),

@@ -11,7 +11,8 @@ from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
 from agt_cli.audit.job import AGAIN, data_table, headline, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
-from agt_cli.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
+from agt_cli.audit.selftest import EXACT
+from agt_cli.audit.unlearning import Attack, Effort, Served, audit_unlearning
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -66,7 +67,7 @@ def test_what_could_tell_nothing_is_no_attack() -> None:
         lambda: (Served(labels), lambda rows: Served(labels, answered=next(answered))),
         lambda rows: Served(labels),
         [Attack(name, (lambda served: np.array([0]),)) for name in ("a whole class", "one record")],
-        Promised("the same labels", True),
+        replace(EXACT, words=("the same labels",)),
         Effort(0.95, 1000),
     )
     assert [trial.found for trial in trials] == [None, 0.0]

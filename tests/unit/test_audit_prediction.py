@@ -226,5 +226,4 @@ def test_an_ensemble_is_aimed_at_where_one_member_decides() -> None:
     model = trained(members=3)
     for aim in aims(model, model.problem.dataset.train, QUERIES, 4):
         labels = [int(member.predict(QUERIES[[aim.query]])[0]) for member in model.members]  # type: ignore[attr-defined]
-        assert aim.member is not None
         assert sum(label == labels[aim.member] for label in labels) == 2

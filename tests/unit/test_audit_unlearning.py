@@ -8,12 +8,14 @@ from synthetic import make_records
 
 from agt.audit.findings import Finding, Outcome
 from agt.errors import CheckError, ConfigError
+from agt.facts import Fact, Standing
 from agt.numeric import gaussian_mu
+from agt.unlearning.account import Promise
 from agt_cli.audit.selftest import CLOSE, EFFORT, EXACT, GONE, MeanModel, looking, request
-from agt_cli.audit.unlearning import Attack, Effort, ForgetSets, Promised, Served, audit_unlearning
+from agt_cli.audit.unlearning import Attack, Effort, ForgetSets, Served, audit_unlearning
 
 
-def gaussians(shift: float, claimed: Promised, rng: np.random.Generator, releases: int = 2_000, looks: int = 1) -> Finding:
+def gaussians(shift: float, claimed: Promise, rng: np.random.Generator, releases: int = 2_000, looks: int = 1) -> Finding:
     """The audit of two normal laws of variance 1 so far apart."""
 
     def served(mean: float) -> Served:
@@ -35,7 +37,7 @@ def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
 
 
 def test_what_is_not_claimed_is_reported() -> None:
-    rng, void = np.random.default_rng(0), replace(CLOSE, unheld="the noise is a simulation")
+    rng, void = np.random.default_rng(0), replace(CLOSE, assumptions=(Fact(Standing.VOID, "the noise is a simulation"),))
     finding = gaussians(5.0, void, rng)
     assert finding.outcome is Outcome.REPORTED
     assert "simulation" in finding.meaning
