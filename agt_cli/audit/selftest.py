@@ -188,7 +188,7 @@ def no_determinant(seed: int) -> Finding:  # no chance in it
 
 def rows_of_one_unit(seed: int) -> Finding:
     """Objective perturbation whose noise is made for one row, and a unit that has ten."""
-    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=10), NOISES, plan_of(seed, 100))[0]
+    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=10), NOISES, plan_of(seed, 400))[0]
 
 
 def objective_perturbation(seed: int) -> Finding:
