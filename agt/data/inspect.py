@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -200,29 +199,16 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 @dataclass(frozen=True)
 class _ColumnValues:
     # The distinct values of a column.
-    # cells: the column itself; seen: word (a distinct value that is not missing, as it is), number (float64, NaN: none),
-    # count (of its rows); missing: rows without one; markers: words taken for missing.
+    # cells: the column itself; words: distinct values that are not missing, as they are; numbers: [distinct] float64, NaN
+    # where a word is none; counts: [distinct] of rows; missing: rows without a value; markers: words taken for missing.
 
     name: str
     cells: pa.Array
-    seen: pa.Table
+    words: pa.Array
+    numbers: np.ndarray
+    counts: np.ndarray
     missing: int
     markers: tuple[str, ...] = ()
-
-    @cached_property
-    def words(self) -> pa.Array:
-        # The distinct values.
-        return self.seen["word"].combine_chunks()
-
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        # [distinct] float64; NaN: no number.
-        return np.array(self.seen["number"].to_numpy())
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        # [distinct] how many rows have each.
-        return np.array(self.seen["count"].to_numpy())
 
     @property
     def text(self) -> bool:
@@ -250,8 +236,9 @@ class _ColumnValues:
 
     def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
         # Some values (true) count as missing.
-        missing = self.missing + (pc.sum(self.seen.filter(lost)["count"]).as_py() or 0)
-        return _ColumnValues(self.name, self.cells, self.seen.filter(pc.invert(lost)), missing, markers)
+        kept = ~np.asarray(lost, dtype=bool)
+        missing, words = self.missing + int(self.counts[~kept].sum()), self.words.filter(pa.array(kept))
+        return _ColumnValues(self.name, self.cells, words, self.numbers[kept], self.counts[kept], missing, markers)
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
@@ -272,8 +259,8 @@ def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> _Colu
     if text is not words:
         text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
     numbers = text.cast(pa.float64()) if numeric or text is not words else pa.nulls(len(words), pa.float64())
-    table = pa.table({"word": words, "number": pc.fill_null(numbers, np.nan), "count": counts})
-    look = _ColumnValues(name, cells, table, cells.null_count if nested else 0)
+    plain, missing = np.array(pc.fill_null(numbers, np.nan)), cells.null_count if nested else 0
+    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing)
     look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
 

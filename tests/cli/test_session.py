@@ -17,10 +17,9 @@ import pytest
 
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Labelling
-from agt_cli.cli import main
 from agt_cli.releasing import session as lines
 
-from .conftest import TINY, Agt, Said
+from .conftest import Agt, Said
 from .test_service import entries, open_ledger
 from .test_spending import WITH_SOURCE
 
@@ -30,15 +29,6 @@ TABLE = (
     *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={town: [Graz, Linz]}", "training.chosen_on=public"),
 )
 ASK = {"id": 1, "record": {"x1": 1.25, "x2": 1.0}}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training run that no test changes."""
-    home = tmp_path_factory.mktemp("trained")
-    line = ("train", *TINY, "training.chosen_on=public", f"hydra.run.dir={home / 'box'}", "-q", "--json")
-    assert main(line) == 0
-    return home
 
 
 @pytest.fixture

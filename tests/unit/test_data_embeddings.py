@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.arrays import Declared, dataset_of
 from agt.data.dataset import UNLABELLED, DataError
 from agt.data.embeddings import Embeddings, public_digest
+from agt.data.labelled import Declared, dataset_of
 from agt.errors import DataMissing
 from agt.facts import Standing
 
