@@ -803,6 +803,9 @@ class Auditor:
             common = np.intersect1d(train.ids, records.ids)
             apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
             tally.moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
+            sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
+            here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
+            tally.moved += int((here != there).sum())
 
     def again(self) -> None:
         """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
@@ -923,10 +926,10 @@ def _dealing(auditor: Auditor) -> Finding:
     tally = auditor.tally
     meaning = "they are the run's own, and those declared"
     if tally.constants or tally.moved:
-        meaning = f"{tally.constants} of 4 plans have other constants, {tally.moved} records change their batch"
+        meaning = f"{tally.constants} of 4 plans have other constants, {tally.moved} records change their batch or shard"
     return counterexamples(
         f"batches and constants: {_subject(auditor)}",
-        "B and n_max are those declared, and a record's batch is its own, whatever other records there are",
+        "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
         "plans of the run and of two neighbours, one of them with every other record left out",
         "all records that both have, in the first two epochs", "constants and records that differ",
         float(tally.constants + tally.moved), meaning, "any that differs",
