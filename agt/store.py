@@ -39,7 +39,7 @@ from pathlib import Path, PurePosixPath
 from threading import get_ident
 from typing import Any, BinaryIO, Self, cast
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataMissing
 
 try:
     import fcntl
@@ -187,9 +187,14 @@ class Lock:
             os.close(self._file)
             self._file = -1
 
-    def __del__(self) -> None:
+    def abandon(self) -> None:
+        """Let it go as a killed process would: the file stays."""
         if self._file >= 0:
-            os.close(self._file)  # as a killed process would: the file stays
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.abandon()
 
 
 def is_locked(path: Path) -> bool | None:
@@ -778,3 +783,31 @@ def _manifest(folder: Path) -> Manifest:
     if not os.path.lexists(folder / MANIFEST_FILE):
         raise Broken(f"{MANIFEST_FILE} is missing: the run was made by an agt that wrote none, or is damaged")
     return Manifest.open(folder)
+
+
+# -- where a person's files lie ------------------------------------------------------------------------------------------
+
+
+def home(path: Path) -> Path:
+    """``path`` with ~ as the home directory; where nobody has that name, it is a name as any other."""
+    return Path(os.path.expanduser(path))
+
+
+def resolve(path: Path, data_dir: Path) -> Path:
+    """``path``, taken relative to ``data_dir`` unless absolute: where something is to be written."""
+    return home(data_dir) / home(path)
+
+
+def places(path: Path, data_dir: Path) -> tuple[Path, ...]:
+    """Where a person's file may lie, first the working directory and then ``data_dir``; an absolute path is one place."""
+    return tuple(dict.fromkeys((home(path), resolve(path, data_dir))))
+
+
+def locate(path: Path, data_dir: Path, setting: str) -> Path:
+    """The first of its ``places`` where a file or folder is. Raises DataMissing naming all of them."""
+    tried = places(path, data_dir)
+    there = next((place for place in tried if place.exists()), None)
+    if there is None:
+        nor = "".join(f", nor is {place}" for place in tried[1:])
+        raise DataMissing(f"{tried[0]} is not there{nor}: put the file at one of these places, or change {setting}")
+    return there

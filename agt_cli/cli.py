@@ -2,7 +2,9 @@
 exit code. Help imports neither Hydra nor torch.
 """
 
+import gc
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
+from agt.store import locate
 from agt_cli import usage
 from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 HELP = ("help", "-h", "--help", "--hydra-help")
 VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose", "--json": "json"}
+_PLAIN = re.compile(r"\+*[a-z._]+=('?)[^,'\"\[\]{}()$\\]+\1")
 PARALLEL_COMMANDS = ("train", "certify", "plan", "predict")  # that have something for several processes to share
 
 
@@ -34,6 +38,8 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     Returns:
         The exit code (agt/errors.py); 1 also where whoever read the output stopped reading.
     """
+    if arguments is None:  # what is imported is no rubbish: looking for some in it takes a fifth of the start (jobs.py)
+        gc.disable()
     try:
         if world_size() > 1 and not leads:
             return _one_of_several(arguments)
@@ -162,6 +168,7 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             raise ConfigError(f"{word}: another sweeper's jobs are not kept account of: leave it out")
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value")
+    _check_places(dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word)))
     if world_size() > 1 and name not in PARALLEL_COMMANDS:
         raise ConfigError(
             f"agt {name}: {world_size()} processes were started, and only {', '.join(PARALLEL_COMMANDS)} share their work: "
@@ -173,6 +180,33 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             "torchrun once for each job"
         )
     return rest
+
+
+def _check_places(typed: Mapping[str, str]) -> None:
+    """Say at once that a folder or file is not there, before anything that takes seconds to load.
+
+    Args:
+        typed: setting -> value, of settings whose value needs no composing.
+
+    Raises:
+        ConfigError, DataMissing: as the command would.
+    """
+    from agt_cli.report.finished import check_folder
+
+    typed = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
+    run, release, path = (typed.get(key) for key in ("run", "release", "path"))
+    if run and run not in ("null", "latest"):
+        check_folder(Path(run), "train")
+    if release and release != "null" and not Path(release).is_dir():
+        raise ConfigError(f"release={release}: no such folder")
+    if path and not Path(path).exists():
+        raise ConfigError(f"{path}: no such file or folder")
+    data_dir = Path(typed.get("data_dir", os.environ.get("AGT_DATA", "data")))
+    elsewhere = "dataset.data_dir" in typed or "experiment" in typed  # or a file that says where data are
+    if typed.get("dataset") in ("table", "embeddings") and typed.get("dataset.path") and not elsewhere:
+        locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
+    if "file" in typed:
+        locate(Path(typed["file"]), data_dir, "the file or data_dir")
 
 
 def _sweep(name: str, rest: Sequence[str], options: Any, console: "Console", listed: dict[str, Any]) -> int:

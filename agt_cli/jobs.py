@@ -1,5 +1,6 @@
 """One job: a configuration goes in, its record comes out."""
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -69,6 +70,9 @@ def run_job(
     from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
 
     task = import_module(current_module(usage.COMMANDS[command].module))
+    if not gc.isenabled():  # a process that was started for this command: what it has loaded stays
+        gc.freeze()
+        gc.enable()
     if folder is None:
         return {"command": command, **task.run(task.configure(settings), console)}
 

@@ -13,11 +13,10 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
-from agt.data.files import places
 from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.settings import current_module
 from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import file_sha256
+from agt.store import file_sha256, places
 from agt_cli import usage
 from agt_cli.report.finished import open_run
 

@@ -38,11 +38,11 @@ from pydantic import Field
 
 from agt.data.dataset import DataError, hash_split, row_words
 from agt.data.embeddings import read_prepared
-from agt.data.files import NULLS, open_columns, require, resolve
+from agt.data.files import NULLS, open_columns, require
 from agt.data.labelled import class_indices
 from agt.errors import DataMissing, first_line, nearest
 from agt.settings import schema
-from agt.store import write_atomic
+from agt.store import resolve, write_atomic
 
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 

@@ -27,6 +27,6 @@ def answers(
     if labels is not None:
         columns["label"] = labels
     if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
-        columns["gap"] = certificates.gap
+        columns["gap"] = certificates.tally
         columns["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
     return pd.DataFrame(columns), certificates.ks

@@ -121,7 +121,7 @@ def accuracy_by_members(
         own = (*run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
         evidence, votes = finished.evidence(profile.vote), mechanism.needs == "votes"
-        if evidence.gap is not None or not votes:
+        if evidence.tally is not None or not votes:
             yield {
                 "series": f"{mechanism.name} ({key['profile']}{' members' if mechanism.name == 'noisy_argmax' else ''})",
                 "accuracy": evidence.expected(mechanism.of(PureDP(key["eps"]), evidence.classes)),

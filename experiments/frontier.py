@@ -27,10 +27,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.data.embeddings import part_of
-from agt.data.files import resolve
 from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
 from agt.settings import STRICT, build
+from agt.store import resolve
 from agt_cli.configuration import composed
 from agt_cli.report.report_md import ball
 

@@ -18,10 +18,11 @@ from pydantic import Field
 from torch import Tensor
 
 from agt.data.dataset import DataError, content_ids, hash_split, row_words
-from agt.data.files import open_columns, require, resolve
+from agt.data.files import open_columns, require
 from agt.data.labelled import class_indices
 from agt.errors import AgtError, ConfigError, DataMissing, first_line
 from agt.settings import schema
+from agt.store import resolve
 
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 

@@ -324,10 +324,10 @@ def sold(evidence: Evidence, name: str, budget: Budget, bounds: tuple[str, ...])
     """The expected accuracy of labels sold one by one, each with noise of its own, and the labels."""
     labels, seen = evidence.prediction, evidence.distance
     if MECHANISMS[name].needs == "votes":
-        if evidence.gap is None or evidence.votes is None:
+        if evidence.tally is None or evidence.votes is None:
             raise ConfigError(f"mechanism={name} needs an ensemble's votes: give the teacher more members")
-        labels, seen = evidence.votes, evidence.gap
-    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds)
+        labels, seen = evidence.votes, evidence.tally
+    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).covering(evidence.touches)
     return evidence.expected(mechanism), lambda asked, draw: mechanism.release(
         labels[asked], seen[asked], SeededRandomness(draw)
     )

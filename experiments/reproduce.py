@@ -19,11 +19,10 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.data.files import resolve
 from agt.errors import ConfigError, nearest
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
-from agt.store import Broken, parse_object, read_file, write_atomic
+from agt.store import Broken, parse_object, read_file, resolve, write_atomic
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.markdown import markdown_table, page, plain, report_page

@@ -125,7 +125,7 @@ class VoteCertificates(ClosedForm):
         members: [T, n] int64, each member's label.
         member_distances: [T, n] int64, each member's stable distance.
         plurality: [n] int64, the label that most members give: the prediction, unless that is by margins.
-        gap: [n] int64, |n1 - n0| of two classes' votes; zeros for more classes, whose votes noisy_argmax does not take.
+        tally: int64, what noise is added to: [n] |n1 - n0| of two classes' votes, [n, C] the votes for each of more.
         by_margins: prediction, distances and steps are of the members' margins, all else of their labels.
     """
 
@@ -133,7 +133,7 @@ class VoteCertificates(ClosedForm):
     members: np.ndarray
     member_distances: np.ndarray
     plurality: np.ndarray
-    gap: np.ndarray
+    tally: np.ndarray
     by_margins: bool = False
 
     @classmethod
@@ -149,9 +149,9 @@ class VoteCertificates(ClosedForm):
         """Of a vote of labels [T, n] of members with these distances [T, n]."""
         ks, label, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.prediction, by_distance.distance
         certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
-        gap = vote_gap(members)[1] if classes == 2 else np.zeros(len(distance), dtype=np.int64)
-        steps = by_steps.distance
-        return cls(ks, relation, label, certified, distance, steps, members, member_distances, label, gap)
+        counts, steps = _counts(members, classes), by_steps.distance
+        tally = abs(counts[1] - counts[0]) if classes == 2 else np.ascontiguousarray(counts.T)
+        return cls(ks, relation, label, certified, distance, steps, members, member_distances, label, tally)
 
     @property
     def grid_steps(self) -> np.ndarray:
@@ -230,13 +230,6 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
     flips = (abs(counts[1] - counts[0]) + 1) // 2
     sums = np.vstack([np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)])
     return Vote(counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False)
-
-
-def vote_gap(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(vote [n], |n1 - n0| [n]) of two classes: what noisy_argmax takes."""
-    labels, _ = _checked(labels, np.zeros_like(labels), 2)
-    counts = _counts(labels, 2)
-    return counts.argmax(axis=0), abs(counts[1] - counts[0])
 
 
 def vote_counts(labels: np.ndarray, distances: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:

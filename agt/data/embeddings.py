@@ -16,12 +16,12 @@ from pydantic import Field
 
 from agt.data.dataset import DataError, Dataset, Records, features_fact
 from agt.data.erasure import IsErased
-from agt.data.files import Columns, arrays_in, places, same_shape
+from agt.data.files import Columns, arrays_in, same_shape
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
 from agt.errors import DataMissing
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import Positive, schema
-from agt.store import file_sha256, unseal
+from agt.store import file_sha256, places, unseal
 
 FORMAT = 2
 PREPARED = "prepared.json"

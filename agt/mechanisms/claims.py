@@ -24,8 +24,8 @@ Formal guarantees
     grid starts with k = 0 and that is not certified. If D is certified at the grid's k(1) < ... < k(j), a neighbour is by
     nesting at each k(i) - 1 and, as the boxes of one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index
     is 1-Lipschitz. If it is positive, some k >= 1 is certified and no neighbour has another label.
-    Ensembles. The certified vote counts how many members one k can change (votes.py), so it takes every symmetric relation.
-    noisy_argmax's noise covers one vote that changes, and a relation that can change two is refused.
+    Ensembles. The certified vote counts how many members one k can change (votes.py), and noise on votes covers as many
+    (``Mechanism.covering``), so both take every symmetric relation.
 
 A claim as JSON, for programs and auditors: what is guaranteed, for whom, under which conditions, and what is outside.
 
@@ -220,7 +220,7 @@ def claim(
         )
     needed = _needed(conditions, mechanism, counting)
     reasons = [reason_of(condition) for condition in needed if not condition.held]
-    reasons += filter(None, [_reason_of_votes(relation, mechanism, voting)])
+    reasons += filter(None, [_reason_of_votes(mechanism, voting)])
     listed = "\nand ".join(map(str, reasons))  # all of them, so that one more training mends them
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
         raise ConfigError(f"mechanism={mechanism.name}: {listed}")
@@ -258,26 +258,14 @@ def reason_of(condition: Condition) -> Reason:
     return Reason(why, _REMEDY[condition.letter], condition.letter)
 
 
-def _reason_of_votes(relation: RelationConfig, mechanism: Claimable, voting: Voting) -> Reason | None:
+def _reason_of_votes(mechanism: Claimable, voting: Voting) -> Reason | None:
     """Why an ensemble's evidence cannot carry a guarantee; None if it can, or if there is no ensemble."""
     if voting == "published" and mechanism.needs == "distance":
         return Reason(
             "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz",
             "use the certified vote",
         )
-    return two_votes_moved(relation.name) if mechanism.needs == "votes" else None
-
-
-def two_votes_moved(relation: RelationName) -> Reason | None:
-    """Why noisy_argmax has no guarantee under this relation; None if it has."""
-    if RELATIONS[relation].touches == 1:
-        return None
-    return Reason(
-        f"relation={relation} in an ensemble: one edit may take a record out of one shard and put one into another, and so "
-        "change two members, while noisy_argmax's noise covers one",
-        "use a mechanism that takes the certified vote (randomized_response, gaussian_margin), or train the members with "
-        "relation=add_remove",
-    )
+    return None
 
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
@@ -383,6 +371,7 @@ class Labelling:
                 "configuration, leave it null"
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
+        mechanism = mechanism.covering(RELATIONS[settings.relation.name].touches)
         conditions = model.conditions if conditions is None else conditions
         granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting)
         return cls(model, mechanism, granted, counting, voting)
@@ -567,7 +556,7 @@ def _seen(certificates: Certificates, by_votes: bool, voting: Voting, counting: 
     """(nominal labels [n], what the mechanism sees of each query [n])."""
     if isinstance(certificates, VoteCertificates):
         if by_votes:
-            return certificates.plurality, certificates.gap
+            return certificates.plurality, certificates.tally
         if voting == "published":
             vote = published_vote(certificates.members, certificates.member_distances)
             return vote.prediction, vote.distance

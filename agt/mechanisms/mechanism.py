@@ -36,6 +36,10 @@ Formal guarantees
     proved enclosures. The next a: Phi is convex below 0, so Phi(x + c) >= Phi(x) + c phi(x), which reaches s[L+1]/N at
     c = (s[L+1]/N - Phi_low(x)) / phi_low(x); and z <= 0 as s <= N/2. Where s[L+1] = s[L] nothing has to be shown.
 
+    ``steps``. Evidence that moves by up to m entries between neighbours takes a rule of eps / m or mu / m (d = 0), rounded
+    down: between the two lie m - 1 states of which each is a neighbour of the next in the sense above, so that ratios
+    multiply to E at most, and differences of z add up to mu (Dong, Roth and Su 2022, theorem 2.14).
+
     The state of a table before entry L does not depend on later entries: growing it on demand cannot change it. Where a
     rule that was wished nothing gives s[L+1] = s[L], it does so for ever: neither s nor z has changed.
     What is not claimed: that the time a release takes is independent of the data.
@@ -61,6 +65,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.composition import (
+    DOWN,
     FARTHEST,
     GREATEST,
     LEAST,
@@ -97,9 +102,10 @@ class TableRule(Protocol):
 class RatioRule:
     """Inequalities 1 to 4 of the module's proof, for eps- and (eps, delta)-DP with any number of classes."""
 
-    def __init__(self, eps: float, delta: float, classes: int) -> None:
+    def __init__(self, eps: float, delta: float, classes: int, steps: int = 1) -> None:
         self._others = classes - 1
-        self._ratio = floor(Fraction(exp_lower(min(Decimal(eps), written(eps)))) * 2**_SCALE)
+        each = DOWN.divide(min(Decimal(eps), written(eps)), steps)
+        self._ratio = floor(Fraction(exp_lower(each)) * 2**_SCALE)
         self._slack = floor(Fraction(min(Decimal(delta), written(delta))) * N * 2**_SCALE)
 
     def first(self, wish: int) -> int:
@@ -118,8 +124,8 @@ class RatioRule:
 class GaussianRule:
     """The inequalities on z of the module's proof, for mu-GDP and two classes. Called in order, once per entry."""
 
-    def __init__(self, mu: float) -> None:
-        self._mu = Decimal(mu)
+    def __init__(self, mu: float, steps: int = 1) -> None:
+        self._mu = DOWN.divide(Decimal(mu), steps)
         self._z = Decimal(0)  # at least Phi^-1(s/N) of the last entry
 
     def first(self, wish: int) -> int:
@@ -143,13 +149,14 @@ class GaussianRule:
         return s, min(Decimal(0), ROUND_UP.add(x, ROUND_UP.divide(max(missing, Decimal(0)), at.density)))
 
 
-def rule_of(guarantee: Guarantee, classes: int) -> TableRule:
-    """The rule that proves ``guarantee``; Gaussian-DP for two classes only."""
+def rule_of(guarantee: Guarantee, classes: int, steps: int = 1) -> TableRule:
+    """The rule that proves ``guarantee``, whose delta is 0 where neighbours may be several entries apart; Gaussian-DP for
+    two classes only."""
     if isinstance(guarantee, GaussianDP):
         if classes != 2:
             raise ValueError("GaussianDP: the table is proved for two classes")
-        return GaussianRule(guarantee.mu)
-    return RatioRule(guarantee.eps, getattr(guarantee, "delta", 0.0), classes)
+        return GaussianRule(guarantee.mu, steps)
+    return RatioRule(guarantee.eps, getattr(guarantee, "delta", 0.0), classes, steps)
 
 
 class ThresholdTable:
@@ -240,6 +247,10 @@ class Mechanism:
     def guarantee(self) -> Guarantee:
         """The guarantee of one query."""
         raise NotImplementedError
+
+    def covering(self, touches: int) -> Self:
+        """The same guarantee where one k changes up to so many members' votes: of distances, which count them, itself."""
+        return self
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """The closed form; ``distance`` is float64, at least 0."""

@@ -17,7 +17,7 @@ import torch
 from agt.certificates.box import Certificates
 from agt.certificates.stability import logits_of, upper_lengths
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Counting, evidence_of, two_votes_moved
+from agt.mechanisms.claims import Counting, evidence_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import (
@@ -31,6 +31,7 @@ from agt.mechanisms.weights import PrincipalAxes, ReleaseWeights, answering, exp
 from agt.models.model import Model, VoteCertificates
 from agt.numeric import bisect, labels_of, whole_midpoint
 from agt.quality import rate_words
+from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
@@ -47,25 +48,29 @@ class Evidence:
         prediction: [n] the nominal labels.
         distance: [n] the stable distances, or steps of the grid (``counting=index``).
         classes: C.
-        gap: [n] |n1 - n0| of an ensemble's votes; None without one.
+        tally: of an ensemble's votes (``VoteCertificates.tally``); None without one.
         votes: [n] the label that most of its members give.
+        touches: how many of them one k can change.
     """
 
     labels: np.ndarray
     prediction: np.ndarray
     distance: np.ndarray
     classes: int
-    gap: np.ndarray | None = None
+    tally: np.ndarray | None = None
     votes: np.ndarray | None = None
+    touches: int = 1
 
     @classmethod
     def of(
         cls, certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting = "distance"
     ) -> "Evidence":
-        """What certificates say of labelled queries; votes only where one k changes no more than one of them."""
+        """What certificates say of labelled queries."""
         distance = evidence_of(certificates, counting)
-        if isinstance(certificates, VoteCertificates) and classes == 2 and not two_votes_moved(certificates.relation):
-            return cls(labels, certificates.prediction, distance, classes, certificates.gap, certificates.plurality)
+        touches = RELATIONS[certificates.relation].touches
+        if isinstance(certificates, VoteCertificates):
+            tally, votes = certificates.tally, certificates.plurality
+            return cls(labels, certificates.prediction, distance, classes, tally, votes, touches)
         return cls(labels, certificates.prediction, distance, classes)
 
     @property
@@ -86,9 +91,9 @@ class Evidence:
         """
         if mechanism.needs != "votes":
             return mechanism.expected_accuracy(self.prediction, self.distance, self.labels)
-        if self.gap is None or self.votes is None:
+        if self.tally is None or self.votes is None:
             raise ConfigError(f"mechanism={mechanism.name} needs an ensemble's votes: train with ensemble.members=T")
-        return mechanism.expected_accuracy(self.votes, self.gap, self.labels)
+        return mechanism.covering(self.touches).expected_accuracy(self.votes, self.tally, self.labels)
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,7 @@ def applicable(evidence: Evidence) -> tuple[str, ...]:
     return tuple(
         name
         for name, mechanism in MECHANISMS.items()
-        if (evidence.classes == 2 or mechanism.any_classes) and (mechanism.needs != "votes" or evidence.gap is not None)
+        if (evidence.classes == 2 or mechanism.any_classes) and (mechanism.needs != "votes" or evidence.tally is not None)
     )
 
 

@@ -46,10 +46,18 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
-from agt.audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt.audit.estimates import (
+    BOUNDS,
+    Claimed,
+    chosen,
+    estimates,
+    guesses_from,
+    lower_limit,
+    one_run_epsilon,
+    planned_guesses,
+)
 from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
 from agt.audit.neighbours import NOMINAL, neighbouring, with_added
-from agt.audit.one_run import BOUNDS, guesses_from, one_run_epsilon, planned_guesses
 from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA
@@ -503,7 +511,8 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
     violated = best.found > config.epsilon
     mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
-    verdict = "more than claimed" if violated else "which does not contradict the claim, and proves nothing"
+    claim = f"{config.epsilon:.12g} claimed"
+    verdict = f"more than the {claim}" if violated else f"which does not contradict the {claim}, and proves nothing"
     once = sorted({each.estimator.partition(", ")[2] for each in sure if ONE_RUN in each.estimator})
     return Finding(
         subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",
@@ -582,10 +591,7 @@ class DpSgdAudit:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what no data is needed for."""
-        if given.run is None:
-            raise ConfigError("run=null: name the folder of an agt train run with noise.epsilon, whose training is audited")
-        if given.config.get("inputs") is not None:
-            raise ConfigError("inputs: agt audit dpsgd trains on the run's own data: leave it out")
+        given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with canaries, and hold lower bounds against the run's claim."""
@@ -606,10 +612,9 @@ class DpSgdAudit:
         with console.progress("audits", "claim") as report:
             bounds = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        finished = opened.trained.finished
         tables = {"bounds": table_of(bounds, trainer.config.epsilon)}
         finding = judged(trainer, canary, effort, bounds)
-        return Audited(finished.folder.name, finished.digest, (finding,), NOTES, tables)
+        return Audited.of(opened.trained.finished, (finding,), NOTES, tables=tables)
 
 
 def table_of(bounds: list[Estimate], epsilon: float) -> pd.DataFrame:

@@ -8,8 +8,7 @@ from typing import Any
 from agt.audit.findings import AUDIT_FILE, Audit
 from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
-from agt_cli.audit.job import Audited, AuditInputs, AuditKind, remove_leftovers
-from agt_cli.audit.page import headline, lines, page
+from agt_cli.audit.job import Audited, AuditInputs, AuditKind, headline, lines, page, remove_leftovers
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord

@@ -10,7 +10,7 @@ from pydantic import Field, InstanceOf
 from agt.certificates.conditions import Condition, declarations
 from agt.data.dataset import DataError
 from agt.errors import ConfigError, nearest
-from agt.mechanisms.claims import APART, Counting, two_votes_moved
+from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.composition import PureDP
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import WITHIN, Offer, Plan, plan
@@ -45,7 +45,7 @@ class PlanConfig:
         mechanisms: their names; None: all that the model can use.
 
     Raises:
-        ConfigError: no such mechanism, or one that counts votes of which one k can change two.
+        ConfigError: no such mechanism.
     """
 
     trained: InstanceOf[TrainedRun]
@@ -60,13 +60,9 @@ class PlanConfig:
             values = getattr(self, key) or ()
             if len(set(values)) < len(values):
                 raise ConfigError(f"{key}: {next(value for value in values if values.count(value) > 1)} is given twice")
-        settings = self.trained.settings
-        reason = two_votes_moved(settings.relation.name) if settings.ensemble.members > 1 else None
         for name in self.mechanisms or ():
             if name not in MECHANISMS:
                 raise ConfigError(f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
-            if reason and MECHANISMS[name].needs == "votes":
-                raise ConfigError(f"mechanisms={name}: {reason}")
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:

@@ -21,7 +21,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far
+from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Cost, Guarantee, Lot
@@ -134,7 +134,7 @@ class LedgerPayer:
 
     def questions(self, about: list[object], features: np.ndarray) -> Questions:
         """Which queries were answered before, and which are new. Args: about: what they have in common (``keys_of``)."""
-        keys = keys_of(bytes.fromhex(self.ledger.book.opening.body["salt"]), about, features)
+        keys = keys_of(bytes.fromhex(self.ledger.salt), about, features)
         return Questions(keys, self.ledger.stored(list(dict.fromkeys(keys))))
 
     def debit(self, charge: Charge, wanted: int) -> Receipt:
@@ -159,7 +159,7 @@ class LedgerPayer:
 
     def paid(self, charge: Charge) -> Receipt | None:
         """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
-        debits = self.ledger.book.debits.values()
+        debits = self.ledger.history().values()
         return next((self.described(self._receipt(debit)) for debit in debits if debit.charge == charge), None)
 
     def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:
@@ -240,7 +240,7 @@ def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
         with Ledger.open(existing_ledger(name), second_head()) as ledger:
             _admit_erased(ledger, people.table)
             ledger.check(people.relation, people.table.data, people.table.unit)
-            check_unclaimed(ledger.path, people.table)  # a copy, under another name, has the same budget once more
+            check_unclaimed(ledger.path, people.table, by_name=False)  # a copy has the same budget once more
             yield LedgerPayer(ledger)
 
 
@@ -251,7 +251,8 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
         config: of the run, which the settings are from.
     """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
-    table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config))
+    people = sample_of(loaded.train.units)
+    table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people)
     return ProtectedPeople(table, settings.relation.name)
 
 
@@ -260,7 +261,7 @@ def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
     tables = ledger.book.tables
     known = next((data for data in table.before if data in tables), None)
     if known is not None and table.data not in tables:
-        ledger.admit(replace(table, name=tables[known].name), ledger.population.unit)
+        ledger.admit(replace(table, name=tables[known].name, apart=tables[known].apart), ledger.population.unit)
 
 
 def _ledgers_of(people: ProtectedPeople) -> list[str]:

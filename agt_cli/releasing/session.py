@@ -22,6 +22,7 @@ import numpy as np
 from agt.data.dataset import gathered
 from agt.data.files import columns_of
 from agt.errors import AgtError, CheckError, ConfigError
+from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import UNANSWERED, Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
@@ -33,6 +34,8 @@ from agt_cli.releasing.release import LabelRelease, ReleaseRequest
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
 ENTRIES = ("record", "records", "features")
+OVER = "no more questions are answered here"
+"""What an asker is told of a run that was changed: neither which run, nor why; stderr tells the owner."""
 
 
 def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str, Any]:
@@ -116,7 +119,7 @@ class Session:
             self._request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
-            put_line({"id": id, "error": self.over, "code": error.exit_code})
+            put_line({"id": id, "error": OVER, "code": error.exit_code})
             return
         except AgtError as error:
             self.counts["bad_lines"] += 1
@@ -240,7 +243,7 @@ def question_of(line: bytes | None, array: str) -> Question:
     except Broken as error:
         raise BadLine(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
     id = node.get("id")
-    if not isinstance(id, str | int | float | None):
+    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
         raise BadLine("id: expected text, a number or null")
     given = [key for key in ENTRIES if key in node]
     unknown = [key for key in node if key not in (*ENTRIES, "id")]
@@ -256,4 +259,4 @@ def question_of(line: bytes | None, array: str) -> Question:
 
 def put_line(value: Mapping[str, Any]) -> None:
     """Write one answer, at once."""
-    put(json.dumps(value), "stdout")
+    put(json.dumps(value, allow_nan=False), "stdout")

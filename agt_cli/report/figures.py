@@ -323,6 +323,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "smooth_laplace": {"color": "#fd8d3c", "linestyle": "--", "marker": "<"},
     "global_sensitivity": {"color": "#8c2d04", "linestyle": "-.", "marker": "x"},
     "noisy_argmax": {"color": "#238b45", "linestyle": "-.", "marker": "D"},
+    "gaussian_argmax": {"color": "#00441b", "linestyle": "--", "marker": "d"},
     "propose_test_release": {"color": "#74c476", "linestyle": ":", "marker": "^"},
     "inverse_sensitivity": {"color": "0.45", "linestyle": "--", "marker": "*"},
     "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},

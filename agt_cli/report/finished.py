@@ -412,6 +412,14 @@ _TRIES = 3  # of a run that changes while it is opened
 _SWAPPED = "its state was changed while it was read (agt unlearn): ask again"
 
 
+def check_folder(folder: Path, command: str, key: str = "run") -> None:
+    """Raise ConfigError where there is no such folder, naming the newest finished run of ``command`` beside it."""
+    if not folder.is_dir():
+        run = newest(folder.parent, command)
+        beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
+        raise ConfigError(f"{key}={folder}: no such folder{beside}")
+
+
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:
     """Read a finished run of ``command``, and verify every file of it.
 
@@ -425,10 +433,7 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
         ConfigError: no such folder, not a run, another command's run, not finished, another run than ``digest``, or a file
             is not what the run wrote; says which file shows it.
     """
-    if not folder.is_dir():
-        run = newest(folder.parent, command)
-        beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
-        raise ConfigError(f"{key}={folder}: no such folder{beside}")
+    check_folder(folder, command, key)
     recover(folder, key)
     for _ in range(_TRIES):
         before = manifest_digest(folder)

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, Records, with_notes
 from agt.data.erasure import IsErased, never, part
-from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.box import starts_elsewhere
@@ -43,7 +42,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.store import file_sha256, parse_json
+from agt.store import file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, noise_config
@@ -51,6 +50,7 @@ from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.process import current_team
+from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.quality import judge, quality_section, write_quality
@@ -367,13 +367,14 @@ def write_trained(
     """
     dataset = prepared.dataset
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(data_files=data_files(settings.source))
+    key = HashKey.made(record.place)
+    record.environment(data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)})
     model.save(record)
     if isinstance(model, EnsembleModel):
         model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
-        file.writelines(Index.made(prepared.loaded.train, HashKey.made(record.place)).parts)
+        file.writelines(Index.made(prepared.loaded.train, key).parts)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),

@@ -12,12 +12,12 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
-from agt.data.files import arrays_in, locate
+from agt.data.files import arrays_in
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError
 from agt.models.model import Model, load
 from agt.provenance import surroundings
-from agt.store import file_sha256, read_digest
+from agt.store import file_sha256, locate, read_digest
 from agt.unlearning.log import HashKey, Index, Log, check_asked, check_same
 from agt_cli.choices import naming
 from agt_cli.process import current_team

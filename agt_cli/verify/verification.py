@@ -15,7 +15,7 @@ from typing import Any
 
 from agt import __version__
 from agt.errors import AgtError, ConfigError
-from agt.ledger.book import NO_HEAD, Book, budget, clock, eps_so_far, unit_words
+from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Output, read_claim
@@ -287,7 +287,7 @@ def _opened(path: Path, known: NotedHead) -> Ledger:
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
-    counted = f"{len(book.debits)} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
+    counted = f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
     findings.ok("budget", f"{counted} of {budget(allowance)}")
     findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
     if head is not None:
@@ -321,19 +321,20 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
         return
 
     def compare(ledger: Ledger, findings: Findings) -> None:
-        _compare_entry(record, trained, facts, ledger.book, findings)
-        _compare_account(record, ledger, facts["entry"])
+        debits = ledger.history()
+        _compare_entry(record, trained, facts, ledger.book, debits, findings)
+        _compare_account(record, ledger, debits[facts["entry"]])
         _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
 
     yield look_at_ledger(path, known, compare)
 
 
-def _compare_account(record: Record, ledger: Ledger, number: int) -> None:
+def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
     if not record.bound.holds(CLAIM_FILE):
         return
     claimed, book = read_claim(record.bound.read(CLAIM_FILE)), ledger.book
-    payer, debit = LedgerPayer(ledger), book.debits[number]
+    payer, number = LedgerPayer(ledger), debit.entry.number
     tables = list(book.tables.values())
     units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
     derived = payer.position(debit)
@@ -361,16 +362,19 @@ def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debi
 
 
 def _compare_entry(
-    record: Record, trained: Record | None, facts: Mapping[str, Any], book: Book, findings: Findings
+    record: Record,
+    trained: Record | None,
+    facts: Mapping[str, Any],
+    book: Book,
+    debits: Mapping[int, Debit],
+    findings: Findings,
 ) -> None:
     """The entry is of this release and no other; those of a session, which is paid line by line, all are.
 
     Values are compared, worked out from settings; of what spent.json says in words nothing is.
     """
-    spent, paid = record.spent, book.debits.get(facts["entry"])
-    others = [
-        book.debits[number] for number in facts.get("entries", ()) if number in book.debits and number != facts["entry"]
-    ]
+    spent, paid = record.spent, debits.get(facts["entry"])
+    others = [debits[number] for number in facts.get("entries", ()) if number in debits and number != facts["entry"]]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
     size = spent["queries"] if spent["what"] == Output.LABELS else 1

@@ -43,6 +43,6 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_run_without_noise_claims_nothing(agt: Agt, trained: Path) -> None:
-    for words, why in (((f"run={trained}",), "was trained without noise"), ((), "run=null: name the folder")):
+    for words, why in (((f"run={trained}",), "was trained without noise"), ((), "run: give the folder")):
         said = agt("audit", "dpsgd", *words, *SMALL)
         assert (said.code, why in said.err) == (2, True), said.err

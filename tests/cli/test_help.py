@@ -15,18 +15,26 @@ from agt_cli import usage
 
 from .conftest import TINY, Agt
 
-LIGHT = [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], ["data", "-h"], []]
+HELPS = [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], ["data", "-h"], []]
+MISSING = [
+    ["certify", "run=nowhere"],
+    ["predict", "release=nowhere", "inputs=x.csv"],
+    ["verify", "nowhere"],
+    ["train", "dataset=table", "dataset.path=nowhere.csv"],
+    ["data", "inspect", "nowhere.csv"],
+]
 PROBE = f"""
 import json, sys
 from agt_cli.cli import main
-codes = [main(line) for line in {LIGHT!r}]
+codes = [main(line) for line in {HELPS + MISSING!r}]
 print(json.dumps([codes, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules))]))
 """
 
 
-def test_help_imports_neither_torch_nor_hydra() -> None:
-    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0, 0, 0, 0, 2], []]
+def test_help_and_a_wrong_path_import_neither_torch_nor_hydra(tmp_path: Path) -> None:
+    home = {**os.environ, "PYTHONPATH": str(Path(agt_cli.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, cwd=tmp_path, env=home)
+    assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0, 0, 0, 0, 2, 2, 2, 2, 4, 4], []]
 
 
 def test_version_is_the_package_s(process: Agt) -> None:

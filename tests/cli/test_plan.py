@@ -62,7 +62,7 @@ def plan(agt: Agt, run: Callable[[str], Path]) -> Callable[..., Said]:
     [
         ("box", VOTES, set()),
         ("ensemble", set(), set()),
-        ("replaced ensemble", VOTES, set()),
+        ("replaced ensemble", set(), set()),
         ("head", VOTES, {"release_weights"}),
     ],
 )
@@ -182,12 +182,6 @@ def test_refused(plan: Callable[..., Said]) -> None:
         assert said.code == 2, said.out
         assert len(said.err.splitlines()) == 1
         assert words in said.err
-
-
-def test_noisy_argmax_is_not_planned_where_one_k_changes_two_votes(plan: Callable[..., Said]) -> None:
-    said = plan("replaced ensemble", "mechanisms=[noisy_argmax]")
-    assert said.code == 2, said.out
-    assert "mechanisms=noisy_argmax: relation=substitute in an ensemble" in said.err
 
 
 def test_mechanisms_without_a_pure_budget_leave_out_its_figure(agt: Agt, trained: Path) -> None:

@@ -5,10 +5,14 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from agt.certificates.stability import FARTHEST
-from agt.certificates.votes import Vote, certified_vote, published_vote, vote_gap
+from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.errors import ConfigError
+from agt.mechanisms.composition import GaussianDP, PureDP
+from agt.mechanisms.published import GaussianArgmax, NoisyArgmax
+from agt.numeric import SeededRandomness
 
 rng = np.random.default_rng
 
@@ -89,7 +93,7 @@ def test_method_rule_for_two_classes() -> None:
 
 def test_a_walk_of_fewer_edits_never_changes_the_vote() -> None:
     """L random edits one after another, each to some shard: the vote stands; one more may turn it, and does somewhere."""
-    labels, distances = ensembles(5, 3, 3000, seed=11)
+    labels, distances = ensembles(5, 3, 1000, seed=11)
     start = certified_vote(labels, distances, 3, touches=1)
     turned = 0
     for step in range(1, int(start.distance.max()) + 2):
@@ -237,12 +241,6 @@ def test_one_member_is_itself() -> None:
     assert (vote.distance == distances[0]).all()
 
 
-def test_vote_gap() -> None:
-    vote, gap = vote_gap(np.array([[0, 1, 1], [1, 1, 0], [1, 0, 0], [0, 1, 0]]))
-    assert vote.tolist() == [0, 1, 0]  # a tie is 0
-    assert gap.tolist() == [0, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("labels", "distances", "match"),
     [
@@ -258,3 +256,104 @@ def test_vote_gap() -> None:
 def test_bad_input(labels: np.ndarray, distances: np.ndarray, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         certified_vote(labels, distances, touches=1)
+
+
+# -- noise on the counts of several classes ------------------------------------------------------------------------------
+
+
+def law(counts: tuple[int, ...], rate: float) -> np.ndarray:
+    """P(each class is the argmax) of counts plus two-sided geometric noise, ties to the smaller, by every value of it."""
+    reach = np.arange(-int(30 / rate) - max(counts), int(30 / rate) + max(counts) + 1)
+    mass = np.stack([np.exp(-rate * abs(reach - count)) * np.tanh(rate / 2) for count in counts])
+    upto = mass.cumsum(axis=1)
+    below = upto - mass
+    parts = [
+        mass[c] * np.prod([below[r] if r < c else upto[r] for r in range(len(counts)) if r != c], axis=0)
+        for c in range(len(counts))
+    ]
+    return np.stack(parts).sum(axis=1)
+
+
+def moved(counts: tuple[int, ...], votes: int) -> set[tuple[int, ...]]:
+    """All counts that so many changed votes lead to."""
+    found = {counts}
+    for _ in range(votes):
+        found |= {
+            tuple(n - (c == a) + (c == b) for c, n in enumerate(one))
+            for one in found
+            for a, b in product(range(len(one)), repeat=2)
+            if one[a]
+        }
+    return found
+
+
+@pytest.mark.parametrize(("moves", "eps"), [(1, 0.5), (1, 2.0), (2, 0.5), (2, 2.0)])
+def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(moves: int, eps: float) -> None:
+    """Every event of the argmax, between all counts of five voters; the frequencies are those of that noise."""
+    mechanism = NoisyArgmax(eps=eps, classes=3).covering(moves)
+    everyone = [counts for counts in product(range(6), repeat=3) if sum(counts) == 5]
+    laws = {counts: law(counts, eps / (2 * moves)) for counts in everyone}
+    losses = [np.log(laws[one] / laws[other]).max() for one in everyone for other in moved(one, moves)]
+    assert 0.5 * eps < max(losses) <= eps * (1 + 1e-9)
+    counts = np.repeat([(3, 1, 1), (2, 2, 1), (0, 1, 4)], 1000, axis=0)
+    released = mechanism.release(counts.argmax(axis=1), counts, SeededRandomness(1))
+    for each in np.unique(counts, axis=0):
+        seen = np.bincount(released[(counts == each).all(axis=1)], minlength=3) / 1000
+        assert abs(seen - laws[tuple(each.tolist())]).max() < 5 * 0.5 / np.sqrt(1000)
+    for label in range(3):
+        right = np.array([laws[tuple(each)][label] for each in everyone]).mean()
+        labels = np.full(len(everyone), label)
+        assert mechanism.expected_accuracy(labels, np.array(everyone), labels) == pytest.approx(right, abs=1e-9)
+
+
+class _Silent(NoisyArgmax):
+    """No more noise than its table needs: no name of its own."""
+
+    def _wish(self, distance: int) -> int:
+        return 0
+
+
+class _SilentGaussian(GaussianArgmax):
+    """The same."""
+
+    def _wish(self, distance: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("kind", [_Silent, _SilentGaussian], ids=lambda kind: kind.name)
+def test_a_table_covers_two_votes(kind: type[NoisyArgmax] | type[GaussianArgmax]) -> None:
+    """Of two classes: two votes that change lose what is claimed, though formulas ask for no noise at all."""
+    loss = np.log if kind is _Silent else lambda p: -ndtri(1 - p)
+    mechanism = kind.of(PureDP(0.5) if kind is _Silent else GaussianDP(0.5)).covering(2)
+    for odd in (0, 1):
+        ones = [float(mechanism.exact_flip(gap)) for gap in range(odd, 40, 2)]  # of the wrong label
+        assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) <= 0.5 * (1 + 1e-9)
+        assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) > 0.49
+
+
+@pytest.mark.parametrize("moves", [1, 2])
+def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
+    """As long as m changed votes are in l2, over mu; two of three classes far ahead are those of two."""
+    mechanism = GaussianArgmax(mu=0.5, classes=3).covering(moves)
+    farthest = max(np.linalg.norm(np.subtract(one, (4, 4, 4))) for one in moved((4, 4, 4), moves))
+    assert farthest / 0.5 <= mechanism._sigma < farthest / 0.5 * (1 + 1e-12)
+    counts = np.tile([200, 203, 0], (1500, 1))
+    ones = (mechanism.release(counts.argmax(axis=1), counts, SeededRandomness(2)) == 1).mean()
+    two = 1 - GaussianArgmax(mu=0.5).covering(moves).flip_probability(np.array([3])).item()
+    assert abs(ones - two) < 5 * 0.5 / np.sqrt(1500)
+    labels = np.ones(1500, dtype=int)
+    assert mechanism.expected_accuracy(labels, counts, labels) == pytest.approx(two, abs=1e-6)
+
+
+def test_the_noise_of_many_queries_is_integrated_closely() -> None:
+    """At scales whose values are too many to list."""
+    mechanism, counts = NoisyArgmax(eps=0.002, classes=3), np.array([[700, 200, 100], [400, 500, 100]])
+    exact = np.array([law(tuple(each), 0.001)[0] for each in counts.tolist()]).mean()
+    labels = np.zeros(2, dtype=int)
+    assert mechanism.expected_accuracy(labels, counts, labels) == pytest.approx(exact, abs=1e-3)
+
+
+@pytest.mark.parametrize("counts", [np.zeros((2, 2), int), np.zeros(2, int), np.zeros((2, 3)), np.full((2, 3), -1)])
+def test_what_are_no_counts_of_three_classes_is_refused(counts: np.ndarray) -> None:
+    with pytest.raises(ConfigError, match="expected votes for each of 3 classes"):
+        NoisyArgmax(eps=1.0, classes=3).release(np.zeros(2, int), counts, SeededRandomness(0))

@@ -11,7 +11,12 @@ import agt
 from agt.audit.neighbours import retrained
 from agt.certificates.votes import certified_vote, plain_vote
 from agt.data.dataset import Records
+from agt.mechanisms.claims import Labelling
+from agt.mechanisms.planning import Evidence
+from agt.mechanisms.published import GaussianArgmax, NoisyArgmax
 from agt.models.votes import VotesModel
+from agt.numeric import SeededRandomness
+from agt.relations import RELATIONS
 from agt.training.ensemble import shards
 from agt.training.ridge import labels, on_lattice, ridge, targets_of
 
@@ -24,7 +29,7 @@ def trained(n: int = 40, classes: int = 2, members: int = 5, width: int = 2, **s
     y = np.arange(n) % classes
     x[:, 0] += 1.5 * y
     ids = np.array([f"{rng.integers(10**9)}-{at}" for at in range(n)])
-    declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
+    declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True, ids=True)
     fitted = agt.fit(x, y, ids=ids, declared=declared, members=members, **{"certificate": "votes"} | settings)  # type: ignore[arg-type]
     assert isinstance(fitted.model, VotesModel)
     return fitted.model
@@ -176,3 +181,21 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
     assert len(trained(500, members=1).weight) == 5, "the recipe's number, where a size is declared"
     with pytest.raises(agt.errors.ConfigError, match="paper_privacy"):
         trained(relation="paper_privacy")
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "substitute"])
+def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_the_relation(relation: str) -> None:
+    model, queries = trained(300, 3, 60, relation=relation), QUERIES[:20]
+    evidence = Evidence.of(model.certify(queries), model.predict(queries), 3)
+    assert evidence.tally is not None
+    assert (evidence.tally.sum(axis=1) == 60).all()
+    assert (evidence.tally.argmax(axis=1) == evidence.labels).all()
+    for mechanism in (NoisyArgmax(eps=20.0, classes=3), GaussianArgmax(mu=10.0, classes=3)):
+        labelling = Labelling.of(model, mechanism)
+        assert labelling.mechanism.moves == RELATIONS[relation].touches  # type: ignore[attr-defined]
+        assert str(mechanism.guarantee) in labelling.claim.text
+        assert f"for {relation} neighbours" in labelling.claim.text
+        expected = evidence.expected(mechanism)
+        wrong = labelling.labels(queries, SeededRandomness(0)) != evidence.labels
+        assert abs(1 - wrong.mean() - expected) < 0.25
+        assert 0.6 < expected < 1

@@ -89,17 +89,6 @@ def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
     assert "proved although accounting=paper" in found.text
 
 
-@pytest.mark.parametrize("relation", ["substitute", "paper_privacy"])
-@pytest.mark.parametrize("voting", ["certified", "none"])
-def test_a_replaced_record_may_change_two_votes_where_noise_covers_one(relation: str, voting: str) -> None:
-    mechanism = NoisyArgmax(eps=1.0)
-    with pytest.raises(ConfigError, match="change two members"):
-        claim(HELD, RelationConfig(relation), mechanism, voting=voting)
-    found = claim(HELD, RelationConfig(relation), mechanism, "paper", voting=voting)
-    assert not found.proved
-    assert found.text.startswith("NO PROOF OF PRIVACY: relation=")
-
-
 @pytest.mark.parametrize("relation", SYMMETRIC)
 def test_the_certified_vote_takes_every_symmetric_relation(relation: str) -> None:
     assert claim(HELD, RelationConfig(relation), MECHANISM, voting="certified").proved

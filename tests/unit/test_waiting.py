@@ -42,7 +42,7 @@ def test_a_vote_of_margins_is_not_counted_by_labels(tmp_path: Path) -> None:
     margins = Vote(np.array([0, 1, 0]), np.array([5, 4, 6]), lipschitz=True)
     known = VOTES.with_margins(margins, margins)
     assert known.plurality.tolist() == VOTES.prediction.tolist() != known.prediction.tolist()
-    assert known.gap.tolist() == VOTES.gap.tolist()
+    assert known.tally.tolist() == VOTES.tally.tolist()
     assert known.stable_distance.tolist() == [5, 4, 6]
     assert of(tmp_path, 5, (5, 0, 0)).answered(known, 2).tolist() == [True, False, True]
     assert of(tmp_path, 6, (0, 0, 6)).answered(known, 2).tolist() == [False, False, True]
