@@ -225,7 +225,7 @@ def test_what_is_not_a_release_is_refused_by_name(
     assert "nowhere" in refused(capsys, "release=nowhere", queries)
     assert "manifest.json is of a run of 'train'" in refused(capsys, f"release={there / 'train'}", queries)
     assert "inputs=FILE" in refused(capsys, f"release={release}")
-    for setting in ("run=x", "seed=1", "total.eps=1", "mechanism.eps=1", "total.queries=5"):
+    for setting in (f"run={there / 'train'}", "seed=1", "total.eps=1", "mechanism.eps=1", "total.queries=5"):
         assert f"leave out {setting.split('=')[0]}" in refused(capsys, f"release={release}", queries, setting)
     assert "digest asks for" in refused(capsys, f"release={release}", queries, f"digest={'0' * 64}")
     listed = json.loads((there / "predict" / "manifest.json").read_text())["files"]
