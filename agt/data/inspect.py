@@ -8,10 +8,11 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -129,8 +130,8 @@ def inspect_table(
     *,
     label: str | None = None,
     id: str | None = None,
-    form: CsvFormat | None = None,
     header: bool | None = None,
+    form: Mapping[str, Any] = MappingProxyType({}),
     missing_values: Sequence[str] = (),
     most_values: int = MOST_VALUES,
 ) -> Inspection:
@@ -138,22 +139,21 @@ def inspect_table(
 
     Args:
         label, id: columns whose part the owner states; None: the likeliest.
-        form: how a csv is cut; None: guessed from its first lines.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
+        form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
         most_values: a column of text with more distinct values is left out.
 
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line that looks like data.
     """
-    columns, form = _open(path, form, header)
+    columns = _open(path, form, header)
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
     looks = {name: _values(columns, name, missing_values) for name in columns.names}
-    if form is not None and form.decimal == "." and _commas(looks.values()):
-        form = replace(form, decimal=",")
-        columns = replace(columns, form=form)
+    if columns.form and _commas(looks.values()):
+        columns = replace(columns, form=replace(columns.form, decimal=","))
         looks = {name: _values(columns, name, missing_values) for name in columns.names}
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
@@ -166,18 +166,18 @@ def inspect_table(
     classes = () if label is None else _classes(looks[label], path)
     if label is not None:
         seen = [replace(c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0) for c in seen]
-    return Inspection(path, form, rows, tuple(seen), label, labels, id, classes)
+    return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
 
 
-def _open(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
+def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> Columns:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
     if not is_delimited(path) or not path.is_file():
-        return open_columns(path, "file"), None
-    form = form or sniffed(path, header is not False)
+        return open_columns(path, "file")
+    form = replace(sniffed(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
-    return open_columns(path, "file", form=form), form
+    return open_columns(path, "file", form=form)
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:

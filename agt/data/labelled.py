@@ -101,7 +101,7 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
 
 def class_indices(
     words: np.ndarray,
-    classes: Sequence[str],
+    classes: Sequence[Any],
     path: Path,
     row_of: Callable[[int], str] = row_words,
     optional: bool = False,
@@ -109,20 +109,22 @@ def class_indices(
     """[n] int64 indices into ``classes``.
 
     Args:
-        words: [n] labels as text, None where missing.
+        words: [n] labels as text, None where missing; or values of the kind that classes are.
         row_of: names a row in messages.
         optional: take a missing label as UNLABELLED (queries).
 
     Raises:
         DataError: a label is missing or not among the classes.
     """
-    index: dict[str | None, int] = {name: i for i, name in enumerate(classes)} | ({None: UNLABELLED} if optional else {})
-    bad = set(words.tolist()) - index.keys()
-    if bad:
-        row, word = next((row, word) for row, word in enumerate(words) if word in bad)
-        label = "no label" if missing_word(word) else f"the label '{word}'{nearest(word, classes)}"
-        raise DataError(f"{path}: {row_of(row)} has {label}; the classes are {', '.join(classes)}")
-    return np.fromiter((index[word] for word in words), dtype=np.int64, count=len(words))
+    index = {name: i for i, name in enumerate(classes)} | ({None: UNLABELLED} if optional else {})
+    labels = words.tolist()
+    row = next((row for row, word in enumerate(labels) if word not in index), None)
+    if row is not None:
+        word, known = labels[row], [*map(str, classes)]
+        none = word is None or missing_word(str(word))
+        label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
+        raise DataError(f"{path}: {row_of(row)} has {label}; the classes are {', '.join(known)}")
+    return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
 
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
@@ -614,7 +616,7 @@ def dataset_of(
     """
     x, y = features_of(x), _values_of("y", y, len(x))
     classes = _values_of_classes(y, declarations.classes)
-    labels = _indices(y, classes)
+    labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
     units = None if units is None else _names("units", units, len(x))
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
@@ -713,18 +715,6 @@ def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.nda
             "are classes, list them in declared.classes"
         )
     return classes
-
-
-def _indices(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    index = {value: place for place, value in enumerate(classes.tolist())}
-    labels = [index.get(value, UNLABELLED) for value in y.tolist()]
-    if UNLABELLED in labels:
-        row = labels.index(UNLABELLED)
-        known = ", ".join(map(str, index))
-        raise DataError(
-            f"y: row {row} has the label {y[row]!r}{nearest(str(y[row]), map(str, index))}; the classes are {known}"
-        )
-    return np.array(labels, dtype=np.int64)
 
 
 def _names(name: str, values: np.ndarray, n: int) -> np.ndarray:
