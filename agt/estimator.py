@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from agt.api import Answers, Fitted, OnProgress, fit
-from agt.data.arrays import Declared
+from agt.data.labelled import Declared
 from agt.errors import AgtError
 
 

@@ -580,6 +580,7 @@ def audit_weights(
     Args:
         on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
     """
+    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
     sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
     middle, subject = (heads.first + heads.second) / 2, f"release_weights with mu={mechanism.mu:g}"
     due, squares = heads.moves / mechanism.mu, np.zeros(2 * plan.trials)
@@ -708,6 +709,7 @@ def audit_objective(
         on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
     """
     drawn, records, squares = 0, problems.shape.records, 0.0
+    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
 
     def draw(side: TiltedErm, count: int) -> np.ndarray:
         nonlocal drawn, squares

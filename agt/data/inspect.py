@@ -8,11 +8,11 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -130,8 +130,8 @@ def inspect_table(
     *,
     label: str | None = None,
     id: str | None = None,
-    form: CsvFormat | None = None,
     header: bool | None = None,
+    form: Mapping[str, Any] = MappingProxyType({}),
     missing_values: Sequence[str] = (),
     most_values: int = MOST_VALUES,
 ) -> Inspection:
@@ -139,22 +139,21 @@ def inspect_table(
 
     Args:
         label, id: columns whose part the owner states; None: the likeliest.
-        form: how a csv is cut; None: guessed from its first lines.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
+        form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
         most_values: a column of text with more distinct values is left out.
 
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line that looks like data.
     """
-    columns, form = _open(path, form, header)
+    columns = _open(path, form, header)
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
     looks = {name: _values(columns, name, missing_values) for name in columns.names}
-    if form is not None and form.decimal == "." and _commas(looks.values()):
-        form = replace(form, decimal=",")
-        columns = replace(columns, form=form)
+    if columns.form and _commas(looks.values()):
+        columns = replace(columns, form=replace(columns.form, decimal=","))
         looks = {name: _values(columns, name, missing_values) for name in columns.names}
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
@@ -167,18 +166,18 @@ def inspect_table(
     classes = () if label is None else _classes(looks[label], path)
     if label is not None:
         seen = [replace(c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0) for c in seen]
-    return Inspection(path, form, rows, tuple(seen), label, labels, id, classes)
+    return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
 
 
-def _open(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
+def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> Columns:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
     if not is_delimited(path) or not path.is_file():
-        return open_columns(path, "file"), None
-    form = form or sniffed(path, header is not False)
+        return open_columns(path, "file")
+    form = replace(sniffed(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
-    return open_columns(path, "file", form=form), form
+    return open_columns(path, "file", form=form)
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
@@ -200,29 +199,16 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 @dataclass(frozen=True)
 class _ColumnValues:
     # The distinct values of a column.
-    # cells: the column itself; seen: word (a distinct value that is not missing, as it is), number (float64, NaN: none),
-    # count (of its rows); missing: rows without one; markers: words taken for missing.
+    # cells: the column itself; words: distinct values that are not missing, as they are; numbers: [distinct] float64, NaN
+    # where a word is none; counts: [distinct] of rows; missing: rows without a value; markers: words taken for missing.
 
     name: str
     cells: pa.Array
-    seen: pa.Table
+    words: pa.Array
+    numbers: np.ndarray
+    counts: np.ndarray
     missing: int
     markers: tuple[str, ...] = ()
-
-    @cached_property
-    def words(self) -> pa.Array:
-        # The distinct values.
-        return self.seen["word"].combine_chunks()
-
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        # [distinct] float64; NaN: no number.
-        return np.array(self.seen["number"].to_numpy())
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        # [distinct] how many rows have each.
-        return np.array(self.seen["count"].to_numpy())
 
     @property
     def text(self) -> bool:
@@ -250,8 +236,9 @@ class _ColumnValues:
 
     def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
         # Some values (true) count as missing.
-        missing = self.missing + (pc.sum(self.seen.filter(lost)["count"]).as_py() or 0)
-        return _ColumnValues(self.name, self.cells, self.seen.filter(pc.invert(lost)), missing, markers)
+        kept = ~np.asarray(lost, dtype=bool)
+        missing, words = self.missing + int(self.counts[~kept].sum()), self.words.filter(pa.array(kept))
+        return _ColumnValues(self.name, self.cells, words, self.numbers[kept], self.counts[kept], missing, markers)
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
@@ -272,8 +259,8 @@ def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> _Colu
     if text is not words:
         text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
     numbers = text.cast(pa.float64()) if numeric or text is not words else pa.nulls(len(words), pa.float64())
-    table = pa.table({"word": words, "number": pc.fill_null(numbers, np.nan), "count": counts})
-    look = _ColumnValues(name, cells, table, cells.null_count if nested else 0)
+    plain, missing = np.array(pc.fill_null(numbers, np.nan)), cells.null_count if nested else 0
+    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing)
     look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
 

@@ -558,14 +558,15 @@ class Auditor:
 
     def run(self, on_progress: Callable[[str, int, int], None]) -> None:
         """Every stage, each with its equal share of the time that is left."""
-        self.batches()
-        self.beside_bounds()
         stages = {"training it again": self.again} if self.extent.again else {}
         stages |= {"edits": self.attack, "pairs with bounds": self.pairs, "leaving one out": self.leave_out}
         for place, (name, stage) in enumerate(stages.items()):
             self.on_progress = lambda done, of, name=name: on_progress(name, done, of)  # type: ignore[misc]
             self.share_time(len(stages) - place)
             stage()
+        self.aimed()
+        self.beside_bounds()
+        self.batches()
 
     def share_time(self, stages: int) -> None:
         """Give the next of so many stages its equal share of the time that is left."""
@@ -630,7 +631,6 @@ class Auditor:
             edits = [self._next([edit for _, edit in best]) for _ in range(count)]
             best += [(share, edit) for edit, _, share in self._trained(edits)]
             best = sorted(best, key=lambda each: -each[0])[:KEPT_EDITS]
-        self.aimed()
 
     def _next(self, best: Sequence[Edited]) -> Edited:
         """A new edit, a walk, or one that went far taken further: by another, or by the same newcomer once more."""
@@ -803,6 +803,9 @@ class Auditor:
             common = np.intersect1d(train.ids, records.ids)
             apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
             tally.moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
+            sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
+            here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
+            tally.moved += int((here != there).sum())
 
     def again(self) -> None:
         """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
@@ -923,10 +926,10 @@ def _dealing(auditor: Auditor) -> Finding:
     tally = auditor.tally
     meaning = "they are the run's own, and those declared"
     if tally.constants or tally.moved:
-        meaning = f"{tally.constants} of 4 plans have other constants, {tally.moved} records change their batch"
+        meaning = f"{tally.constants} of 4 plans have other constants, {tally.moved} records change their batch or shard"
     return counterexamples(
         f"batches and constants: {_subject(auditor)}",
-        "B and n_max are those declared, and a record's batch is its own, whatever other records there are",
+        "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
         "plans of the run and of two neighbours, one of them with every other record left out",
         "all records that both have, in the first two epochs", "constants and records that differ",
         float(tally.constants + tally.moved), meaning, "any that differs",

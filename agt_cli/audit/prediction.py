@@ -434,6 +434,13 @@ SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
 TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 CLOSE = 1e-9  # of a cost in decimals to one in floats
+RULES = (
+    ("the ledger is debited exactly what is claimed", "a call with queries twice"),
+    ("a repeated question is answered as before, and free", "the same call again"),
+    ("a second mechanism's cost is added to the first's", "the same queries under another budget per query"),
+    ("a single label is debited", "a call for one label"),
+)
+"""(what a ledger must do, how it is tried)"""
 TEST_ANSWERS = 8  # that a small budget holds
 MAX_QUERIES = 1000  # natural ones that are looked at
 DELTA_MUST_SAVE = 0.95  # of a total without a delta: one with a delta that is no less is not attacked as well
@@ -642,30 +649,16 @@ class Counters:
 
     def findings(self) -> list[Finding]:
         """Each rule, on both sides."""
-        books = [self._book(side) for side in self.sides]
-        return [
-            self._finding(
-                "the ledger is debited exactly what is claimed", [one[0] for one in books], "a call with queries twice"
-            ),
-            self._finding(
-                "a repeated question is answered as before, and free", [one[1] for one in books], "the same call again"
-            ),
-            self._finding(
-                "a second mechanism's cost is added to the first's",
-                [one[2] for one in books],
-                "the same queries under another budget per query",
-            ),
-            self._finding("a single label is debited", [one[3] for one in books], "a call for one label"),
-            self._refusals(),
-        ]
+        books = zip(*map(self._book, self.sides), strict=True)
+        return [*(self._finding(*rule, wrong) for rule, wrong in zip(RULES, books, strict=True)), self._refusals()]
 
     def _book(self, side: OpenedRun) -> tuple[int, int, int, int]:
         """Differences from what was claimed: (of the debit; a repeat; a second mechanism's debit; one label)."""
         once, guarantee, other = self.queries[:TEST_ANSWERS], self.mechanism.guarantee, self._other
         calls = np.concatenate([once, once[: TEST_ANSWERS // 2]])
-        with self.stage.ledger(
-            side, _wide(room_for(guarantee, TEST_ANSWERS), room_for(other.guarantee, TEST_ANSWERS))
-        ) as ledger:
+        mine, theirs = (room_for(each, TEST_ANSWERS) for each in (guarantee, other.guarantee))
+        both = Allowance(2 * (mine.eps + theirs.eps), min(0.99, mine.delta + theirs.delta), mine.leaks)  # and more
+        with self.stage.ledger(side, both) as ledger:
             first = self.stage.ask(side, self.mechanism, calls, ledger)
             debited = _different(
                 unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)),
@@ -701,13 +694,10 @@ class Counters:
                 seen.append((first.labels == UNANSWERED, then.labels == UNANSWERED, ledger.book.spent))
         due = np.arange(len(wanted)) >= held
         wrong = [_different(first != due, ~then, unpaid(spent, (guarantee, held))) for first, then, spent in seen]
-        return self._finding(
-            "which questions are refused follows from the counter alone",
-            wrong,
-            f"{len(wanted)} questions on a budget of {held}, then the refused ones again",
-        )
+        attack = f"{len(wanted)} questions on a budget of {held}, then the refused ones again"
+        return self._finding("which questions are refused follows from the counter alone", attack, wrong)
 
-    def _finding(self, claim: str, wrong: Sequence[int], attack: str) -> Finding:
+    def _finding(self, claim: str, attack: str, wrong: Sequence[int]) -> Finding:
         many = sum(wrong)
         return counterexamples(
             f"{self.mechanism.name}: the ledger of agt predict", claim, f"{attack}, with the unit and without it",
@@ -735,11 +725,6 @@ def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
 
 def _different(*wrong: bool | np.ndarray) -> int:
     return sum(int(np.sum(each)) for each in wrong)
-
-
-def _wide(one: Allowance, other: Allowance) -> Allowance:
-    """A budget that holds what each of two holds, together."""
-    return Allowance(2 * (one.eps + other.eps), min(0.99, one.delta + other.delta), one.leaks)
 
 
 # -- the audit -----------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ from agt_cli.audit.prediction import (
     judged,
     most_telling,
 )
-from agt_cli.audit.unlearning import Attack, Effort, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_cli.audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
@@ -187,8 +187,8 @@ def no_determinant(seed: int) -> Finding:  # no chance in it
 
 
 def rows_of_one_unit(seed: int) -> Finding:
-    """Objective perturbation whose noise is made for one row, and a unit that has ten."""
-    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=10), NOISES, plan_of(seed, 100))[0]
+    """Objective perturbation whose noise is made for one row, and a unit that has twenty."""
+    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=20), NOISES, plan_of(seed, 100))[0]
 
 
 def objective_perturbation(seed: int) -> Finding:
@@ -276,6 +276,7 @@ EXTENT = Certificate(units=20, neighbours=30, farthest=2, bounded=0, queries=20,
 PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
 AGAIN = replace(EXTENT, units=0, neighbours=0, again=True)  # the run itself alone
 NOBODY = replace(EXTENT, units=0, neighbours=0)  # no neighbour is trained
+ONE_STEP: dict[str, Any] = {"epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
 
 
@@ -366,7 +367,7 @@ def headed(seed: int, **settings: Any) -> LinearModel:
 
 def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
     """Distances of a linear head that are too long, in a run of one step."""
-    model = headed(seed, epochs=1, lr=1.0, batch={"count": 1})
+    model = headed(seed, **ONE_STEP)
     return audited(flawed(StretchedDistance, model, times=times), seed, about, extent)
 
 
@@ -459,7 +460,7 @@ def overstated_labels(seed: int, more: int = 1) -> Finding:
 # -- unlearning --------------------------------------------------------------------------------------------------------
 
 ROWS, GONE, SIGMA = 240, 12, 0.005
-EFFORT = Effort(releases=4_000)
+DRAWS = TrialPlan(4_000)
 EXACT = Promise("retrain", True, 0.0, 0.0, True, ("the model is what training without the erased records gives",))
 CLOSE = Promise("newton", False, 1.0, 1e-3, True, ("the model is close to one that never saw the erased records",))
 
@@ -525,9 +526,9 @@ class MeanModel:
         seen = draw(1)[0]
         return Served(values, within=1e-9, draw=draw, seen=seen, sigma=SIGMA, shown=self.x @ seen * (2 * self.labels - 1))
 
-    def audited(self, attacks: Sequence[Attack], claimed: Promise = CLOSE, effort: Effort = EFFORT) -> tuple[Finding, ...]:
+    def audited(self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS) -> tuple[Finding, ...]:
         """The audit of these removals."""
-        return audit_unlearning("a mean", self.begin, self.retrained, attacks, claimed, effort)[0]
+        return audit_unlearning("a mean", self.begin, self.retrained, attacks, claimed, plan)[0]
 
 
 def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
@@ -542,7 +543,7 @@ def trained_again(seed: int, kept: int = 0) -> Finding:
 
 def removals(seed: int) -> Finding:
     """Removals of the records that go, and noise as is claimed."""
-    return worst(MeanModel(seed).audited([request(), looking()], effort=replace(EFFORT, confidence=SURE)))
+    return worst(MeanModel(seed).audited([request(), looking()], plan=replace(DRAWS, confidence=SURE)))
 
 
 PLANTED: dict[str, Plant] = {
@@ -599,7 +600,7 @@ SOUND: dict[str, Plant] = {
     "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
     "training with its noise": partial(audited_training, NoisyTraining, "", confidence=SURE),
     "stable distances as they are": partial(overstated_labels, more=0),
-    "a linear head as it is": lambda seed: all_audited(headed(seed), seed),
+    "a linear head as it is": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
     "unlearning: the records that go are removed": removals,
     "unlearning: training again": trained_again,
 }

@@ -3,7 +3,7 @@ that unlearned like one that never saw them?
 
     begin()                 the method at the trained model: what it returns removes rows, one request after another
     retrained(rows)         training without all these rows
-    audit_unlearning(subject, begin, retrained, attacks, claimed, effort)      findings, and how each attack went
+    audit_unlearning(subject, begin, retrained, attacks, claimed, plan)      findings, and how each attack went
 
 Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may be chosen after looking
 at what the one before left. What is compared depends on what is claimed:
@@ -48,11 +48,12 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 from scipy.spatial.distance import cdist
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.estimates import chosen as chosen_event
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
+from agt.audit.mechanism import TrialPlan, noise_size
 from agt.audit.neighbours import members_margins
 from agt.data.dataset import Records
 from agt.data.erasure import IsErased, families
@@ -76,7 +77,6 @@ from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
 
 RemovedRows = np.ndarray
-MIN_HALF = 20  # draws that are counted, or that fix thresholds
 MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
 MAX_LOOKED_AT = 2_000  # records whose nearest neighbours are looked for
 
@@ -155,26 +155,6 @@ def bits(model: Model) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How hard is attacked.
-
-    Attributes:
-        confidence: of every bound.
-        releases: draws of each side, for each direction.
-
-    Raises:
-        ConfigError: too few draws to split.
-    """
-
-    confidence: float = 0.95
-    releases: int = 20_000
-
-    def __post_init__(self) -> None:
-        if self.releases < 2 * MIN_HALF:
-            raise ConfigError(f"audit.releases={self.releases}: a half of them is not counted: give {2 * MIN_HALF} or more")
-
-
-@dataclass(frozen=True)
 class Trial:
     """How one attack on one claim went.
 
@@ -218,7 +198,7 @@ def audit_unlearning(
     retrained: Callable[[RemovedRows], Served],
     attacks: Sequence[Attack],
     claimed: Promise,
-    effort: Effort,
+    plan: TrialPlan,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """Attack a method of unlearning.
 
@@ -228,14 +208,14 @@ def audit_unlearning(
         retrained: trains without the rows, which are all that an attack named.
         attacks: at least one; rows are never named twice in one.
         claimed: what the method promises.
-        effort: how hard.
+        plan: draws of each side, a half of which fixes thresholds; with what confidence bounds hold.
 
     Returns:
         A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
         (AgtError) is listed as one that was not made.
     """
     pairs, refused = attacked(begin, retrained, attacks)
-    return judged(subject, pairs, refused, claimed, effort)
+    return judged(subject, pairs, refused, claimed, plan)
 
 
 def attacked(
@@ -256,7 +236,7 @@ def attacked(
 
 
 def judged(
-    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promise, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promise, plan: TrialPlan
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
     if not pairs:
@@ -264,10 +244,10 @@ def judged(
         return (not_tested(subject, claimed.words[0], why),), tuple(refused)
     findings, trials = list[Finding](), list(refused)
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
-        made, finding = test(subject, pairs, claimed, effort)
+        made, finding = test(subject, pairs, claimed, plan)
         trials += made
         findings += [] if finding is None else [finding]
-    noise = _noise(subject, pairs, effort)
+    noise = _noise(subject, pairs, plan)
     return (*findings, *([] if noise is None else [noise])), tuple(trials)
 
 
@@ -296,11 +276,11 @@ def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[RemovedRows]
 
 
 def _equal(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
-        return _near(subject, pairs, claimed, effort)
+        return _near(subject, pairs, claimed, plan)
     trials, total = list[Trial](), 0
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
@@ -330,7 +310,7 @@ def _differences(mine: Served, other: Served) -> tuple[int, int]:
 
 
 def _near(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Weights before noise within the distances that are claimed."""
     trials = []
@@ -357,16 +337,16 @@ def _near(
 
 
 def _distinguished(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Which side a draw is of, guessed along every direction."""
-    held, half = Claimed("epsilon", claimed.eps, claimed.delta), effort.releases // 2
-    looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, effort.releases)]
+    held, half = Claimed("epsilon", claimed.eps, claimed.delta), plan.trials // 2
+    looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, plan.trials)]
     trials, counts = list[Trial](), dict[Trial, Mistakes]()
     for pair, name, mine, other in looks:
-        event = chosen_event(mine[:half], other[:half], held, effort.confidence, labels=False)
+        event = chosen_event(mine[:half], other[:half], held, plan.confidence, labels=False)
         mistakes = event.mistakes(mine[half:], other[half:])
-        bound = held.bound(mistakes, effort.confidence, len(looks))
+        bound = held.bound(mistakes, plan.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
         words = (
             f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {len(mine) - half} draws a side"
@@ -379,10 +359,10 @@ def _distinguished(
         return trials, None
     names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
     attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
-    drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
+    drawn = f"{plan.trials:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
     worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
     listed = f"{_listed(trials)}; {drawn}"
-    finding = TestedClaim(about, claimed.words[0], attack, listed, held, effort.confidence, len(looks)).judge(counts[worst])
+    finding = TestedClaim(about, claimed.words[0], attack, listed, held, plan.confidence, len(looks)).judge(counts[worst])
     return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
@@ -410,35 +390,32 @@ def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
 # ---- noise that was in fact served
 
 
-def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Finding | None:
+def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Finding | None:
     """Whether what was served has noise of the claimed size, drawn anew each time."""
     states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
     noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
     if len(noises) < 2:
         return None
-    error, coordinates = (1 - effort.confidence) / 2, sum(len(z) for z, _ in noises)
-    size = sum(float(z @ z) / sigma**2 for z, sigma in noises)
+    sure, coordinates = (1 + plan.confidence) / 2, sum(len(z) for z, _ in noises)
+    squares = sum(float(z @ z) / sigma**2 for z, sigma in noises)
     alike = [
         abs(float(later @ earlier)) / (sigma * float(np.linalg.norm(earlier)) or math.inf)
         for place, (later, sigma) in enumerate(noises)
         for earlier, _ in noises[:place]
     ]
-    limit, ratio = float(norm.isf(error / 2 / len(alike))), math.sqrt(size / coordinates)
-    least = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
-    seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {max(alike):.3g} of theirs"
-    wrong = ["it is too small"] if float(chi2.cdf(size, coordinates)) < error else []
-    wrong += ["it was not drawn anew"] if max(alike) > limit else []
-    return Finding(
+    limit, most = float(norm.isf((1 - sure) / 2 / len(alike))), max(alike)
+    effort = f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs"
+    size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
+    return replace(
+        size,
         subject=f"{subject}: noise",
         claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
         attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
-        effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs",
-        outcome=Outcome.VIOLATED if wrong else Outcome.STANDS,
-        meaning=f"{seen}: {' and '.join(wrong)}" if wrong else f"{seen}, as fresh noise of that size has",
-        measure="noise/claimed",
-        found=ratio,
-        confidence=effort.confidence,
-        noticeable=f"a standard deviation below {least:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+        effort=effort,
+        outcome=Outcome.VIOLATED if again else size.outcome,
+        meaning=f"{size.meaning}; two states are alike to {most:.3g} of theirs{': it was not drawn anew' if again else ''}",
+        confidence=plan.confidence,
+        noticeable=f"{size.noticeable}; states alike beyond {limit:.2g} deviations",
     )
 
 
@@ -631,12 +608,11 @@ class Unlearning:
     records: Annotated[int, Field(ge=1)] = 8
     trials: Annotated[int, Field(ge=1, le=10_000)] = 2
     methods: tuple[MethodName, ...] | None = None
-    releases: Annotated[int, Field(le=10**7)] = 20_000
+    releases: Annotated[int, Field(ge=40, le=10**7)] = 20_000
     queries: Annotated[int, Field(ge=1)] = 500
 
     def check(self, given: AuditInputs) -> None:
         """The run's folder, and how many draws."""
-        Effort(given.confidence, self.releases)
         _opened(given)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -646,46 +622,36 @@ class Unlearning:
         forget = ForgetSets.of(
             opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
         )
-        findings, rows, effort = list[Finding](), list[dict[str, object]](), Effort(given.confidence, self.releases)
-        methods, absent = self._methods(opened)
+        findings, rows, absent = list[Finding](), list[dict[str, object]](), list[str]()
+        plan, settings = TrialPlan(self.releases, given.confidence), trained.settings
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
-            for method in methods:
-                found, trials = self._method(method, opened, forget, Path(scratch), effort, console)
+            for method in self.methods or METHODS:
+                side = Sides(method, opened, forget.train, Path(scratch) / "run", self.queries)
+                try:
+                    chosen(method, settings, False)
+                except ConfigError as error:
+                    if self.methods:
+                        findings.append(not_tested(side.words, "nothing: the method is not for this run", str(error)))
+                    else:
+                        absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
+                    continue
+                attacks = [] if side.unfit else list(forget.attacks(method == "sisa" or settings.certificate.votes))
+                found, trials = self._attacked(side, attacks, plan, console)
                 findings += found
                 rows += [_row(method, trial) for trial in trials]
         table = pd.DataFrame(rows, columns=list(_row("retrain", Trial("", "", 0, None, False, ""))))
         return Audited.of(trained.finished, findings, (*absent, *NOTES), tables={"attacks": table})
 
-    def _methods(self, opened: OpenedRun) -> tuple[tuple[MethodName, ...], tuple[str, ...]]:
-        """(the methods to attack: those that are asked for, or all that this run has; notes of those that it has not)."""
-        if self.methods:
-            return self.methods, ()
-        made, absent = list[MethodName](), list[str]()
-        for method in METHODS:
-            try:
-                chosen(method, opened.trained.settings, False)
-                made.append(method)
-            except ConfigError as error:
-                absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
-        return tuple(made), tuple(absent)
-
-    def _method(
-        self, method: MethodName, opened: OpenedRun, forget: ForgetSets, scratch: Path, effort: Effort, console: Console
+    def _attacked(
+        self, side: "Sides", attacks: list[Attack], plan: TrialPlan, console: Console
     ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-        subject = f"method={method} of agt unlearn"
-        try:
-            chosen(method, opened.trained.settings, False)
-        except ConfigError as error:
-            return (not_tested(subject, "nothing: the method is not for this run", str(error)),), ()
-        side = Sides(method, opened, forget.train, scratch / "run", self.queries)
-        if why := side.unfit:
-            return (not_tested(subject, "see agt unlearn", why),), ()
-        attacks = list(forget.attacks(by_shard=method == "sisa" or opened.trained.settings.certificate.votes))
-        with console.progress(f"method={method}", "attack") as report:
+        if side.unfit:
+            return (not_tested(side.words, "see agt unlearn", side.unfit),), ()
+        with console.progress(f"method={side.method}", "attack") as report:
             pairs, refused = attacked(
                 side.begin, side.retrained, attacks, lambda done: report(done, len(attacks), done, len(attacks))
             )
-        return judged(subject, pairs, refused, side.claimed, effort)
+        return judged(side.words, pairs, refused, side.claimed, plan)
 
 
 def _opened(given: AuditInputs) -> TrainedRun:
@@ -729,6 +695,11 @@ class Sides:
     promises: list[Promise] = field(default_factory=list)
     gone: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     drawn: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """What is attacked."""
+        return f"method={self.method} of agt unlearn"
 
     @property
     def unfit(self) -> str:

@@ -9,7 +9,6 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +16,8 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
-from agt.data.files import CsvFormat, is_delimited
-from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table, sniffed
+from agt.data.files import CsvFormat
+from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
@@ -92,16 +91,13 @@ class InspectSettings:
     def inspect(self) -> Inspection:
         """Look at the file. Raises DataMissing or DataError (agt.data.inspect)."""
         path = locate(self.file, self.data_dir, "the file or data_dir")
-        form: CsvFormat | None = None
-        if (self.separator or self.encoding) and is_delimited(path):
-            form = sniffed(path, self.header is not False)
-            form = replace(form, separator=self.separator or form.separator, encoding=self.encoding or form.encoding)
+        given = {"separator": self.separator, "encoding": self.encoding}
         return inspect_table(
             path,
             label=self.label,
             id=self.id,
-            form=form,
             header=self.header,
+            form={key: value for key, value in given.items() if value is not None},
             missing_values=tuple(map(str, self.missing_values)),
             most_values=self.most_values,
         )

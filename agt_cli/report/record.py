@@ -72,7 +72,8 @@ from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, commit, remove_leftovers, still_running
 from agt_cli.report.markdown import plain, report_page
 
-STATUS_BYTES = 2**14  # of the disk, kept while a run lasts: where it is full, the run can still be said to have failed
+RESUMABLE = "train"
+STATUS_BYTES = 2**14  # of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
 
@@ -114,7 +115,8 @@ class RunRecord(FolderWriter):
         else:
             self._take_up(self.again, now)
         try:
-            Pending(self.folder / "status.json", STATUS_BYTES)  # the next status of this process is written there
+            if self.command == RESUMABLE:
+                Pending(self.folder / "status.json", STATUS_BYTES)  # the next status of this process is written there
             self.reconfigure(self.config)
             self.environment(**(describe_environment(self.config) | self._history(now)))
         except BaseException as error:

@@ -120,7 +120,7 @@ def test_bad_settings_name_the_key(agt: Agt) -> None:
     train(agt, *HEAD)
     for settings, code, words in (
         ((), 2, "run: give the folder"),
-        (("run=run", "audit.releases=10"), 2, "audit.releases=10"),
+        (("run=run", "audit.releases=10"), 2, "audit.releases"),
         (("run=run", "audit.records=1000"), 2, "audit.records=1000"),
         (("run=run", "audit.methods=[forget]"), 2, "audit.methods"),
     ):

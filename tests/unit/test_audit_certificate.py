@@ -144,7 +144,7 @@ def audited(model: Any, extent: Certificate = SMALL) -> dict[str, Finding]:
     return {finding.subject.split(":")[0]: finding for finding in findings(audit_certificates(model, extent, 0))}
 
 
-@pytest.mark.parametrize("kind", ["momentum", "removal", "boxes vote", "votes"])
+@pytest.mark.parametrize("kind", ["removal", "boxes vote", "votes"])
 def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
     assert not [finding.meaning for finding in found.values() if finding.violated]

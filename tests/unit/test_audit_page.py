@@ -9,10 +9,11 @@ from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
+from agt.audit.mechanism import TrialPlan
 from agt_cli.audit.job import AGAIN, data_table, headline, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
 from agt_cli.audit.selftest import EXACT
-from agt_cli.audit.unlearning import Attack, Effort, Served, audit_unlearning
+from agt_cli.audit.unlearning import Attack, Served, audit_unlearning
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -68,7 +69,7 @@ def test_what_could_tell_nothing_is_no_attack() -> None:
         lambda rows: Served(labels),
         [Attack(name, (lambda served: np.array([0]),)) for name in ("a whole class", "one record")],
         replace(EXACT, words=("the same labels",)),
-        Effort(0.95, 1000),
+        TrialPlan(1000),
     )
     assert [trial.found for trial in trials] == [None, 0.0]
     assert findings[0].effort == "1 attack (one record)"

@@ -11,8 +11,8 @@ import pytest
 from agt.api import fit
 from agt.audit.estimates import Claimed, Mistakes
 from agt.audit.neighbours import retrained, without
-from agt.data.arrays import Declared
 from agt.data.dataset import CONTENT
+from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
