@@ -63,6 +63,7 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
         "moved; the old one resolves",
     ),
     (re.compile(rb"agt_cli\.audit\.weights\."), b"agt_cli.audit.mechanism.", "moved; the old one resolves"),
+    (re.compile(rb"agt_cli\.audit\.memorisation\."), b"agt_cli.audit.membership.", "moved; the old one resolves"),
     (
         re.compile(rb'\s*"[^"]*\): what is packed inside \d[^"]*",?'),
         b"",

@@ -724,13 +724,9 @@ class ShadowConfig:
         workers: processes at once, each of one thread; None: as many as there are processors. It changes speed alone.
     """
 
-    models: Annotated[int, Field(ge=2, le=4096)] = 64
+    models: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     seed: Annotated[int, Field(ge=0)] = 0
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-
-    def __post_init__(self) -> None:
-        if self.models % 2:
-            raise ValueError(f"models={self.models}: shadow models come in pairs, one on each half: give an even number")
 
 
 @dataclass(frozen=True)

@@ -558,14 +558,15 @@ class Auditor:
 
     def run(self, on_progress: Callable[[str, int, int], None]) -> None:
         """Every stage, each with its equal share of the time that is left."""
-        self.batches()
-        self.beside_bounds()
         stages = {"training it again": self.again} if self.extent.again else {}
         stages |= {"edits": self.attack, "pairs with bounds": self.pairs, "leaving one out": self.leave_out}
         for place, (name, stage) in enumerate(stages.items()):
             self.on_progress = lambda done, of, name=name: on_progress(name, done, of)  # type: ignore[misc]
             self.share_time(len(stages) - place)
             stage()
+        self.aimed()
+        self.beside_bounds()
+        self.batches()
 
     def share_time(self, stages: int) -> None:
         """Give the next of so many stages its equal share of the time that is left."""
@@ -630,7 +631,6 @@ class Auditor:
             edits = [self._next([edit for _, edit in best]) for _ in range(count)]
             best += [(share, edit) for edit, _, share in self._trained(edits)]
             best = sorted(best, key=lambda each: -each[0])[:KEPT_EDITS]
-        self.aimed()
 
     def _next(self, best: Sequence[Edited]) -> Edited:
         """A new edit, a walk, or one that went far taken further: by another, or by the same newcomer once more."""

@@ -198,7 +198,7 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
     )
 
 
-def remove_leftovers(audits: Path) -> None:
+def remove_copies(audits: Path) -> None:
     """Remove the copies of private data that audits below a folder left there, whose process was killed outright."""
     for folder in audits.iterdir():
         if Run.at(folder).is_alive is False:  # where nobody can tell, it stays

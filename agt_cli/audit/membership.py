@@ -108,24 +108,22 @@ class Membership:
     """
 
     name: ClassVar[str] = "membership"
-    shadows: Annotated[int, Field(ge=0, le=4096)] = 64
+    shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     pairs: Annotated[int, Field(ge=0)] = 20
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
         """A run is needed, and no queries."""
-        check_shadows(given, self.shadows)
+        given.need_run()
         if given.config.get("mechanism") is not None:
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, attack, compare."""
         opened = TrainedRun.of(given.config).open(record, console)
-        pool, shadows, run = Pool.of(opened.dataset), None, opened.trained.finished
-        if self.shadows:
-            config = ShadowConfig(self.shadows, given.seed, self.workers)
-            shadows = trained_shadows(given, opened.kept.problem, pool, config, console)
+        pool, run = Pool.of(opened.dataset), opened.trained.finished
+        shadows = trained_shadows(self, given, opened, console) if self.shadows else None
         attacked = AttackedModel.of(given, opened, pool, shadows, console)
         units = attacked.units_to_leave_out(self.pairs, given.seed)
         why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
@@ -153,14 +151,14 @@ class ShadowModels:
     """
 
     name: ClassVar[str] = "shadows"
-    shadows: Annotated[int, Field(ge=2, le=4096)] = 64
+    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     part: Annotated[int, Field(ge=0)] = 0
     parts: Annotated[int, Field(ge=1)] = 1
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     def check(self, given: AuditInputs) -> None:
         """A run, an even number of models, and a part that has some of them."""
-        check_shadows(given, self.shadows)
+        given.need_run()
         if not self.part < self.parts <= self.shadows:
             raise ConfigError(
                 f"audit.part={self.part}: of audit.parts={self.parts} parts of {self.shadows} models they are 0 to "
@@ -170,12 +168,7 @@ class ShadowModels:
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train them."""
         opened, which = TrainedRun.of(given.config).open(record, console), range(self.part, self.shadows, self.parts)
-        config, run, pool = (
-            ShadowConfig(self.shadows, given.seed, self.workers),
-            opened.trained.finished,
-            Pool.of(opened.dataset),
-        )
-        shadows = trained_shadows(given, opened.kept.problem, pool, config, console, which)
+        shadows = trained_shadows(self, given, opened, console, which)
         failed = f"; {len(shadows.failed)} failed, the first: {shadows.failed[0][1]}" if shadows.failed else ""
         finding = Finding(
             subject=f"shadow models, part {self.part} of {self.parts}",
@@ -189,25 +182,21 @@ class ShadowModels:
             strength=Strength.CERTAIN,
         )
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        return Audited.of(run, (finding,), metrics=counts)
-
-
-def check_shadows(given: AuditInputs, shadows: int) -> None:
-    """Raise ConfigError without a run, or where shadow models do not come in pairs."""
-    given.need_run()
-    if shadows % 2:
-        raise ConfigError(f"audit.shadows={shadows}: they come in pairs, one on each half: give an even number")
+        return Audited.of(opened.trained.finished, (finding,), metrics=counts)
 
 
 def trained_shadows(
-    given: AuditInputs, problem: Problem, pool: Pool, config: ShadowConfig, console: Console, which: range | None = None
+    kind: "Membership | ShadowModels | Memorisation",
+    given: AuditInputs,
+    opened: OpenedRun,
+    console: Console,
+    which: range | None = None,
 ) -> Shadows:
     """Shadow models of a run, of which some may be there already; all, or those of some numbers."""
-    count = config.models if which is None else len(which)
+    config, count = ShadowConfig(kind.shadows, given.seed, kind.workers), kind.shadows if which is None else len(which)
     with console.progress(f"training {count} of {config.models} shadow models", "model") as report:
-        return train_shadows(
-            problem, pool, config, given.output_dir / SHADOWS, lambda done: report(done, count, done, count), which
-        )
+        problem, pool, home = opened.kept.problem, Pool.of(opened.dataset), given.output_dir / SHADOWS
+        return train_shadows(problem, pool, config, home, lambda done: report(done, count, done, count), which)
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -589,7 +578,7 @@ class Memorisation:
     """
 
     name: ClassVar[str] = "memorisation"
-    shadows: Annotated[int, Field(ge=2, le=4096)] = 64
+    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     left_out: Annotated[int, Field(ge=0)] = 40
     targets: Annotated[int, Field(ge=0)] = 200
@@ -597,15 +586,13 @@ class Memorisation:
 
     def check(self, given: AuditInputs) -> None:
         """A run is needed, whose neighbours can be trained."""
-        check_shadows(given, self.shadows)
         given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train, count, and say who is memorised."""
         opened = given.open_with_data(record, console, "nothing of this audit")
         model, dataset, pool, confidence = opened.model, opened.dataset, Pool.of(opened.dataset), given.confidence
-        config = ShadowConfig(self.shadows, given.seed, self.workers)
-        shadows = trained_shadows(given, opened.kept.problem, pool, config, console)
+        shadows = trained_shadows(self, given, opened, console)
         right = shadows.logits.argmax(axis=2) == pool.records.labels
         learnt, members = memorisation(shadows.included, right), np.flatnonzero(pool.member)
         with certifying(model, console) as report:

@@ -622,46 +622,36 @@ class Unlearning:
         forget = ForgetSets.of(
             opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
         )
-        findings, rows, plan = list[Finding](), list[dict[str, object]](), TrialPlan(self.releases, given.confidence)
-        methods, absent = self._methods(opened)
+        findings, rows, absent = list[Finding](), list[dict[str, object]](), list[str]()
+        plan, settings = TrialPlan(self.releases, given.confidence), trained.settings
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
-            for method in methods:
-                found, trials = self._method(method, opened, forget, Path(scratch), plan, console)
+            for method in self.methods or METHODS:
+                side = Sides(method, opened, forget.train, Path(scratch) / "run", self.queries)
+                try:
+                    chosen(method, settings, False)
+                except ConfigError as error:
+                    if self.methods:
+                        findings.append(not_tested(side.words, "nothing: the method is not for this run", str(error)))
+                    else:
+                        absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
+                    continue
+                attacks = [] if side.unfit else list(forget.attacks(method == "sisa" or settings.certificate.votes))
+                found, trials = self._attacked(side, attacks, plan, console)
                 findings += found
                 rows += [_row(method, trial) for trial in trials]
         table = pd.DataFrame(rows, columns=list(_row("retrain", Trial("", "", 0, None, False, ""))))
         return Audited.of(trained.finished, findings, (*absent, *NOTES), tables={"attacks": table})
 
-    def _methods(self, opened: OpenedRun) -> tuple[tuple[MethodName, ...], tuple[str, ...]]:
-        """(the methods to attack: those that are asked for, or all that this run has; notes of those that it has not)."""
-        if self.methods:
-            return self.methods, ()
-        made, absent = list[MethodName](), list[str]()
-        for method in METHODS:
-            try:
-                chosen(method, opened.trained.settings, False)
-                made.append(method)
-            except ConfigError as error:
-                absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
-        return tuple(made), tuple(absent)
-
-    def _method(
-        self, method: MethodName, opened: OpenedRun, forget: ForgetSets, scratch: Path, plan: TrialPlan, console: Console
+    def _attacked(
+        self, side: "Sides", attacks: list[Attack], plan: TrialPlan, console: Console
     ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-        subject = f"method={method} of agt unlearn"
-        try:
-            chosen(method, opened.trained.settings, False)
-        except ConfigError as error:
-            return (not_tested(subject, "nothing: the method is not for this run", str(error)),), ()
-        side = Sides(method, opened, forget.train, scratch / "run", self.queries)
-        if why := side.unfit:
-            return (not_tested(subject, "see agt unlearn", why),), ()
-        attacks = list(forget.attacks(by_shard=method == "sisa" or opened.trained.settings.certificate.votes))
-        with console.progress(f"method={method}", "attack") as report:
+        if side.unfit:
+            return (not_tested(side.words, "see agt unlearn", side.unfit),), ()
+        with console.progress(f"method={side.method}", "attack") as report:
             pairs, refused = attacked(
                 side.begin, side.retrained, attacks, lambda done: report(done, len(attacks), done, len(attacks))
             )
-        return judged(subject, pairs, refused, side.claimed, plan)
+        return judged(side.words, pairs, refused, side.claimed, plan)
 
 
 def _opened(given: AuditInputs) -> TrainedRun:
@@ -705,6 +695,11 @@ class Sides:
     promises: list[Promise] = field(default_factory=list)
     gone: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     drawn: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """What is attacked."""
+        return f"method={self.method} of agt unlearn"
 
     @property
     def unfit(self) -> str:

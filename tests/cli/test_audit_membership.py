@@ -67,7 +67,7 @@ def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
 
 def test_what_is_refused(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line, words in (
-        (("audit.shadows=5",), "audit.shadows=5: they come in pairs"),
+        (("audit.shadows=5",), "audit.shadows: Input should be a multiple of 2, got 5"),
         (("inputs=some.npz",), "inputs=some.npz: the audit asks"),
         (("run=null",), "run: give the folder"),
     ):
