@@ -42,7 +42,6 @@ Formal guarantees
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -384,13 +383,13 @@ class Ledger:
                 self._check_answer(number)
             return {key: label for key, (_, label) in rows.items()}
 
-    def labels_on(self, debits: Collection[int]) -> Counter[int]:
-        """Label -> how many of the answers that were drawn on these entries, and are kept, have it."""
+    def labels_on(self, debits: Collection[int]) -> list[int]:
+        """The answers that were drawn on these entries, and are kept, in the order in which they were drawn."""
         with self._store.turn(), self._store.snapshot():
             entries = (entry for entry in follow(self._store.texts()) if entry.kind == "answers")
             batches = [entry.body for entry in entries if entry.body["debit"] in debits]
             rows = (row for body in batches for row in self._store.answer_rows(body["first"], body["size"]))
-            return Counter(label for _, _, label in rows)
+            return [label for _, _, label in rows]
 
     def history(self) -> dict[int, Debit]:
         """Every debit, by the number of its entry: all of the chain is followed."""

@@ -17,6 +17,7 @@ from agt.mechanisms.claims import APART, Output, neighbours_of, reason_of, simul
 from agt.mechanisms.composition import GaussianDP
 from agt.models.box import conditions_of
 from agt.numeric import UP, gaussian_mu
+from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
 from agt.training.loop import SEED, NoiseConfig, NoisePlan, noise_seed
 from agt_cli.releasing.payer import Receipt, Spending, payer_of, people_of, spending, spent_before
@@ -101,9 +102,7 @@ def stands_for(epsilon: float, delta: float) -> GaussianDP:
     return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
 
 
-def noise_words(
-    settings: RunSettings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
-) -> list[str]:
+def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]) -> list[str]:
     """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed.
 
     Args:

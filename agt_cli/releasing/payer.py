@@ -24,7 +24,7 @@ from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
-from agt.mechanisms.composition import Cost, Guarantee, Lot
+from agt.mechanisms.composition import Allowance, Cost, Guarantee, Lot
 from agt.numeric import bisect, whole_midpoint
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
@@ -178,7 +178,7 @@ class LedgerPayer:
             low, high = max(0, 2 * low - most - 1), low
         return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
 
-    def position(self, debit: Debit | None = None) -> Account | None:
+    def position(self, debit: Debit | None = None) -> Account:
         """Where the ledger stands with a debit, for claims; None: with its newest entry."""
         entry, population = debit.entry if debit else self.ledger.book.last, self.ledger.population
         spent = Cost.of(entry.body["spent"])
@@ -191,20 +191,28 @@ class LedgerPayer:
             counted: how the ledger counts it.
             debit: that the ledger stands at; None: its newest entry.
         """
-        population, allowance = self.ledger.population, self.ledger.population.allowance
-        spent = Cost.of((debit.entry if debit else self.ledger.book.last).body["spent"])
-        return (
-            f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
-            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
-            f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
-            "no guarantee of its own",
-            *([] if allowance.holds(spent) else [_ALL_SPENT]),
-            *self.ledger.words(),
-        )
+        return *account_words(self.position(debit), counted), *self.ledger.words()
 
     def _receipt(self, debit: Debit) -> Receipt:
         facts = {"population": self.name, "entry": debit.entry.number, "hash": debit.entry.hash}
         return Receipt(debit.size, (), debit, facts=facts)
+
+
+def account_words(account: Account, counted: str) -> tuple[str, ...]:
+    """What may be said of a release on a ledger, a line each; what the ledger declares apart.
+
+    Args:
+        account: where the ledger stands.
+        counted: how it counts the release.
+    """
+    allowance, spent = Allowance(account.eps, account.delta, account.leaks), Cost.of(vars(account.spent))
+    return (
+        f"released on the ledger of {account.population} ({counted}): all that is ever released on it, this included, is "
+        f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {account.unit}",
+        f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
+        "no guarantee of its own",
+        *([] if allowance.holds(spent) else [_ALL_SPENT]),
+    )
 
 
 Payer = NoLedger | LedgerPayer

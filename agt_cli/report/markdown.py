@@ -27,6 +27,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from agt.audit.findings import Outcome
+from agt.certificates.conditions import Condition
 from agt.errors import AgtError
 from agt.facts import Standing
 from agt.store import Broken
@@ -72,6 +73,20 @@ def document(*blocks: str | Sequence[str]) -> str:
     """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a list; none that is empty."""
     text = "\n\n".join(block if isinstance(block, str) else bullets(block) for block in blocks if block) + "\n"
     return visible(text, keep="\n")
+
+
+def standings(conditions: Sequence[Condition]) -> str:
+    """How each condition stands, a line each."""
+    return "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
+
+
+def sections(text: str) -> dict[str, str]:
+    """Title -> what stands below it, of a page's second level. Raises Broken: a title stands in it twice."""
+    _, *parts = re.split(r"^(## .*)$", text, flags=re.MULTILINE)
+    found = {title: body.strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
+    if len(found) < len(parts) // 2:
+        raise Broken("report.md has a title twice")
+    return found
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -70,7 +70,7 @@ from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, remo
 from agt.unlearning.log import state_of
 from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, commit, remove_leftovers, still_running
-from agt_cli.report.markdown import plain, report_page
+from agt_cli.report.markdown import report_page, standings
 
 RESUMABLE = "train"
 STATUS_BYTES = 2**14  # of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
@@ -264,7 +264,7 @@ class RunRecord(FolderWriter):
         """Write conditions.json, and to the metrics how many hold, and how many of those rest on declarations."""
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
         self.add_metrics(**condition_counts(conditions))
-        self._standings = "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
+        self._standings = standings(conditions)
 
     def report(self, text: str) -> None:
         """Write report.md, and report.html from it.
