@@ -290,20 +290,19 @@ def _commas(looks: Iterable[_ColumnValues]) -> bool:
 
 def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
     # The share of rows whose label the most frequent one of their value, or of their bin, is; 0 unless it is nearly all.
-    if look.date or not len(look.words) or pa.types.is_nested(look.cells.type):
+    most = max(2, min(_BINS, rows // _BIN_ROWS))
+    if look.date or not 0 < len(look.words) <= (rows if look.numeric else most) or pa.types.is_nested(look.cells.type):
         return 0.0
     codes = np.unique(look.numbers, return_inverse=True)[1] if look.numeric else np.arange(len(look.words))
-    most = max(2, min(_BINS, rows // _BIN_ROWS))
-    if codes.max() >= most and look.numeric:
+    if codes.max() >= most:
         counts = np.bincount(codes, look.counts)
-        ranked = (counts.cumsum() - counts) / counts.sum()
-        codes = np.minimum(ranked * most, most - 1).astype(int)[codes]
+        codes = ((counts.cumsum() - counts) / counts.sum() * most).astype(int)[codes]
     places = (pc.index_in(of.cells, of.words).fill_null(len(of.words)).to_numpy() for of in (look, label))
     value, answer = (next(places), next(places))
-    table = np.zeros((max(codes) + 2, len(label.words) + 1))
-    np.add.at(table, (np.append(codes, max(codes) + 1)[value], answer), 1)
+    table = np.zeros((codes.max() + 2, len(label.words) + 1))
+    np.add.at(table, (np.append(codes, codes.max() + 1)[value], answer), 1)
     share, constant = table.max(axis=1).sum() / rows, table.sum(axis=0).max() / rows
-    return float(share) if len(table) <= most + 2 and share >= _TELLS and 1 - share <= (1 - constant) / 10 else 0.0
+    return float(share) if share >= _TELLS and 1 - share <= (1 - constant) / 10 else 0.0
 
 
 def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) -> Column:

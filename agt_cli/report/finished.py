@@ -43,6 +43,7 @@ from agt.errors import ConfigError
 from agt.store import (
     MANIFEST_FILE,
     MAX_FILE_BYTES,
+    MAX_TEXT_BYTES,
     Broken,
     Folder,
     Lock,
@@ -216,7 +217,7 @@ class Run(Folder):
     def _model_settings(self) -> dict[str, Any]:
         """Two blocks of the configuration: parsing all of it would take most of the time that a long list takes."""
         with suppress(ConfigError, Broken, ValueError):
-            text = self.read("config.yaml").decode()
+            text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
             blocks = re.findall(r"^(?:model|certificate):\n(?: .*\n)+", text, re.MULTILINE)
             return parse_yaml("".join(blocks).encode(), "config.yaml")
         return {}

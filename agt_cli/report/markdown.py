@@ -206,7 +206,9 @@ class Findings:
             yield
         except (Broken, AgtError) as error:
             self.problem(name, str(error))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        except MemoryError:
+            self.problem(name, "to look at it takes more memory than there is: no record of agt's is like that")
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
             self.problem(name, f"its record does not hold what such a record holds ({type(error).__name__}: {error})")
 
 

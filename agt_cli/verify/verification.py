@@ -25,7 +25,7 @@ from agt.settings import plain_of
 from agt.store import MANIFEST_FILE, Broken, Manifest, open_plain, read_file, unseal_manifest
 from agt_cli.releasing.ledgers import FOLDER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
-from agt_cli.releasing.payer import LedgerPayer
+from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
 from agt_cli.runs.queries import LINES
@@ -334,10 +334,10 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     if not record.bound.holds(CLAIM_FILE):
         return
     claimed, book = read_claim(record.bound.read(CLAIM_FILE)), ledger.book
-    payer, number = LedgerPayer(ledger), debit.entry.number
+    payer, number, receipt = LedgerPayer(ledger), debit.entry.number, Receipt(debit.size, debit)
     tables = list(book.tables.values())
     units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
-    derived = payer.position(debit)
+    derived = payer.position(receipt)
     if claimed.account is None or derived is None:
         raise Broken(f"{CLAIM_FILE} names no account, and entry {number} of this ledger paid")
     if claimed.account.unit not in units:
@@ -345,7 +345,7 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     derived = replace(derived, unit=claimed.account.unit)
     if difference := first_difference(plain_of(claimed.account), plain_of(derived)):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
-    lines = payer.words(f"entry {number} of it counts this", debit)
+    lines = payer.words(receipt)
     lines = lines[: len(lines) - len(ledger.words())] if claimed.account.unit == ledger.unit else ()
     missing = [line for line in lines if not any(line in word for word in claimed.words)]
     if missing and claimed.agt == __version__ and record.config.get("inputs") != str(LINES):
