@@ -17,7 +17,6 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
-import torch
 
 from agt.api import Declared, fit
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
@@ -415,12 +414,20 @@ def memorised_and_certified(seed: int) -> Finding:
 
 @dataclass(frozen=True)
 class NoiselessTraining(NoisyTraining):
-    """The noise is forgotten."""
+    """The noise is forgotten, or nearly."""
+
+    kept: ClassVar[float] = 0.0
 
     def drawn(self, seed: int | None) -> Noise:
-        """Zeros."""
+        """So much of it."""
         noise = super().drawn(seed)
-        return lambda step: {name: torch.zeros_like(each) for name, each in noise(step).items()}
+        return lambda step: {name: self.kept * each for name, each in noise(step).items()}
+
+
+class QuietTraining(NoiselessTraining):
+    """The noise is 20 % too small."""
+
+    kept = 0.8
 
 
 def noisy(kind: type[NoisyTraining], seed: int, relation: str = "add_remove") -> NoisyTraining:
@@ -441,7 +448,9 @@ def audited_training(
     """What those bounds say whose names have a word."""
     trainer, effort = noisy(kind, seed), TrainingEffort(60, 40, confidence, seed)
     one, several = (trainer.canaries(canary, count, seed) for count in (1, 60))
-    bounds = audit(trainer, one, effort, several)
+    bounds, size = audit(trainer, one, effort, several)
+    if seen == "noise":
+        return size
     return judge_training(trainer, one, effort, [bound for bound in bounds if seen in bound.estimator])
 
 
@@ -574,6 +583,7 @@ PLANTED: dict[str, Plant] = {
     "boxes that do not nest in those of a neighbour": lambda seed: audited(
         widened(boxed(seed), 2.0), seed, "nesting", PAIRS
     ),
+    "training whose noise is 20 % too small": partial(audited_training, QuietTraining, "noise"),
     "training that forgets its noise": partial(audited_training, NoiselessTraining, "every noisy sum"),
     "training that forgets its noise, told step by step": partial(audited_training, NoiselessTraining, "step by step"),
     "training that forgets its noise, told in one run": partial(
@@ -599,6 +609,7 @@ SOUND: dict[str, Plant] = {
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
     "training with its noise": partial(audited_training, NoisyTraining, "", confidence=SURE),
+    "training with its noise, by its size": partial(audited_training, NoisyTraining, "noise", confidence=SURE),
     "stable distances as they are": partial(overstated_labels, more=0),
     "a linear head as it is": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
     "unlearning: the records that go are removed": removals,

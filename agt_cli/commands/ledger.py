@@ -161,8 +161,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
             console.say(f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}")
         result = _say_state(ledger, console)
-        for line in register(config.path, people.table if people else None):
-            console.note(line)
+        _say_others(config, people, console)
         if not people:
             console.note(f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid from it")
         return result
@@ -183,9 +182,17 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
             if people.relation:
                 ledger.population.check_relation(people.relation)
             ledger.admit(people.table, config.unit)
-            for line in register(config.path, people.table):
-                console.note(line)
+            _say_others(config, people, console)
         return _say_state(ledger, console)
+
+
+def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
+    """Name ledgers in other folders whose people may be the same, and say where people could not be compared."""
+    for line in register(config.path, people.table if people else None):
+        console.note(line)
+    if people and not people.table.people:
+        name = people.table.name
+        console.note(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:

@@ -44,8 +44,10 @@ class ProtectedPeople:
     def of_finished(cls, run: Run, name: str | None = None) -> "ProtectedPeople":
         """Of a finished training run; ``name``: of its table, None: the dataset's."""
         files = run.environment.get("data_files") or {}
-        data, key = str(run.environment["data_digest"]), HashKey.of(run.folder)
-        people = unveiled(str(run.environment.get(PEOPLE, "")), key, data) if key else ()
+        data, people = str(run.environment["data_digest"]), tuple[str, ...]()
+        with suppress(ConfigError, ValueError):  # the key is for its owner alone: without it nobody is compared
+            if key := HashKey.of(run.folder):
+                people = unveiled(str(run.environment.get(PEOPLE, "")), key, data)
         hashes, paths = ([file[part] for file in files.values() if "sha256" in file] for part in ("sha256", "path"))
         table = AdmittedTable(
             name or str(run.environment["dataset"]),
@@ -133,12 +135,12 @@ def register(path: Path, table: AdmittedTable | None) -> list[str]:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agt" / "ledgers"
     known: list[str] = []
     with suppress(OSError):
-        known = state.read_text(encoding="utf-8").splitlines()
+        known = state.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     here = str(path.resolve())
     if here not in known:
         with suppress(OSError):
             state.parent.mkdir(parents=True, exist_ok=True)
-            with state.open("a", encoding="utf-8") as file:
+            with state.open("a", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(f"{here}\n")
     others = [Path(line) for line in known if Path(line).parent != path.resolve().parent and Path(line).is_file()]
     lines: list[str] = []

@@ -627,14 +627,14 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
 
 def pay(planned: Planned) -> Receipt:
     """Debit as many as the budget holds; none where something was answered before, which costs nothing."""
-    payer, questions, lots = planned.request.payer, planned.questions, planned.lots
+    questions, lots = planned.questions, planned.lots
     if planned.wanted and not lots.pay(planned.wanted) and lots.refusal:
         if questions is None:
             raise lots.refusal
         if not questions.known:
             raise Exhausted(f"none of {len(questions.keys)} is answered, and nothing was drawn: {lots.refusal}")
     lots.most = lots.reserved  # one lot, and no more
-    return payer.described(lots.receipt or Receipt(0))
+    return lots.receipt or Receipt(0)
 
 
 def draw_and_write(
@@ -650,8 +650,8 @@ def draw_and_write(
     """
     request, simulated, name = planned.request, randomness.simulated, planned.mechanism
     release = planned.release()
-    words = release.words(simulated, receipt.words)
-    claimed = request.claimed(release, name, words, simulated, receipt.position)
+    words = release.words(simulated, request.payer.words(receipt))
+    claimed = request.claimed(release, name, words, simulated, request.payer.position(receipt))
     words = [*words, *filter(None, [planned.earlier])]
     about = planned.lots.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.

@@ -105,7 +105,7 @@ class Session:
         lots, request, payer = self._lots, self._request, self._request.payer
         totals = totals_of(lots.claim.guarantee, lots.most, request.mechanism.total.delta) if lots.most else ()
         release = replace(lots.release(), totals=totals, queries=lots.most, noisy=request.noisy)
-        words = release.words(lots.simulated, payer.words("each answer is debited first"))
+        words = release.words(lots.simulated, payer.words())
         return request.claimed(release, lots.mechanism, words, lots.simulated, payer.position())
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -165,7 +165,7 @@ class Session:
         paid = None
         if lots.receipt:  # how many there would be was not fixed before: no total is theirs
             lots.write_spent()
-            position = request.payer.described(lots.receipt).position
+            position = request.payer.position(lots.receipt)
             paid = replace(claim, releases=lots.reserved, answers=lots.reserved, totals=(), curve=None, account=position)
         short = ""
         if counts["unanswered"]:

@@ -24,7 +24,7 @@ from agt.store import MANIFEST_FILE, Broken, Manifest, open_plain, read_file, un
 from agt.unlearning.account import OUTSIDE
 from agt_cli.releasing.ledgers import FOLDER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
-from agt_cli.releasing.payer import LedgerPayer
+from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.derived import (
@@ -363,8 +363,8 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     claimed, book = read_claim(record.read(CLAIM_FILE)), ledger.book
     tables = list(book.tables.values())
     units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
-    derived, account = LedgerPayer(ledger).position(debit), claimed.account
-    if account is None or account.unit not in units:
+    derived, account = LedgerPayer(ledger).position(Receipt(debit.size, debit)), claimed.account
+    if derived is None or account is None or account.unit not in units:
         raise Broken(f"{CLAIM_FILE} does not say that a unit is {units[-1]}, as in the ledger: {account and account.unit}")
     if difference := first_difference(plain_of(account), plain_of(replace(derived, unit=account.unit))):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")

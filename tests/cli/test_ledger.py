@@ -285,6 +285,9 @@ def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits
     elsewhere = agt("ledger", "init", "away/ledgers/theirs.ledger", "run=again", *BUDGET)
     assert elsewhere.code == 0, "two budgets add up, and somebody may have decided so"
     assert f"{tmp_path}/ledgers/people.ledger has a table t, with the same people (" in elsewhere.err
+    Path("again/unlearning/key").write_bytes(b"another's")
+    assert agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "-q").code == 0, "the key is its owner's"
+    assert "t are not compared with other ledgers'" in agt("ledger", "admit", "others", "run=again").err
     plain = agt("ledger", "admit", "away/ledgers/theirs.ledger", f"data={'e' * 32}", "table=t", "unit=one customer")
     assert "ledgers/people.ledger has a table t, with the same name" in plain.err
 

@@ -276,7 +276,7 @@ def asked(process: subprocess.Popen[bytes], value: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("end", [*(pytest.param(end, marks=pytest.mark.sweep) for end in ("SIGTERM", "reader")), "kill"])
-def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, end: str) -> None:
+def test_however_a_session_ends_what_was_told_is_counted(talk: Talk, home: Path, end: str) -> None:
     path = open_ledger(home / "box", 10)
     process = session(home, "ledger=people", "lot=10", "hydra.run.dir=ended")
     assert process.stdout
@@ -299,14 +299,9 @@ def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, e
     assert [entry["size"] for entry in entries(path, "debit")] == [10]
     status = json.loads(Path("ended/status.json").read_text())["state"]
     assert status == {"SIGTERM": "failed", "reader": "done", "kill": "running"}[end]
-    process = session(home, "ledger=people")
-    assert process.stdout
-    process.stdout.readline()
-    again = asked(process, ASK)
-    assert again["stored"] is (end != "kill")
+    said, (again,) = talk([ASK], *EACH, "ledger=people")
+    assert (said.code, again["stored"]) == (0, end != "kill")
     assert again["label"] == label or end == "kill"
-    process.communicate()
-    assert process.returncode == 0
 
 
 @pytest.mark.sweep

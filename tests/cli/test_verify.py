@@ -307,6 +307,9 @@ CLAIMS: dict[str, Callable[[str], str]] = {
     "less spent": lambda text: text.replace('"eps": 1.0', '"eps": 0.1'),
     "other neighbours": lambda text: text.replace("one record added", "one comma added"),
     "words": lambda text: text.replace("all 20 together", "all of them together"),
+    "words added": lambda text: text.replace(
+        'opens an account, which counts before it answers"', 'opens an account", "it is safe"'
+    ),
     "scope": lambda text: text.replace('"scope": "it is about', '"scope": "it is not about'),
     "outside": lambda text: text.replace("how good the answers are", "nothing"),
     "per": lambda text: text.replace('"per": "the label of one query"', '"per": "all labels"'),

@@ -67,7 +67,7 @@ def test_diracs_lie_where_the_data_is_silent() -> None:
 
 
 def test_likelihood() -> None:
-    sight = Sight(np.array([[[0.3], [1.7]]]), np.ones((1, 2, 1)), np.zeros((1, 1)), np.zeros((1, 1)))
+    sight = Sight(np.array([[[0.3], [1.7]]]), np.ones((1, 2, 1)), *np.zeros((4, 1, 1)))
     np.testing.assert_allclose(np.exp(likelihood(sight, 1.5)), np.exp((2 * sight.scores - 1) / (2 * 1.5**2)))
 
 
