@@ -39,6 +39,7 @@ VARIABLE = "AGT_LEDGER"
 SPENT_FILE = "spent.json"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
 _ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
+OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"
 UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
@@ -240,8 +241,7 @@ def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
     elif name == NO_LEDGER:
         holding = _ledgers_of(people)
         which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
-        outside = f"released outside {which} (ledger=none): its loss adds to whatever else is released about the same data"
-        yield NoLedger((outside,))
+        yield NoLedger((OUTSIDE_LEDGERS.format(which),))
     else:
         with Ledger.open(existing_ledger(name), second_head()) as ledger:
             _admit_erased(ledger, people.table)

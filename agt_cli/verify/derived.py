@@ -75,7 +75,7 @@ from agt.unlearning.account import OUTSIDE, Account, Promise, Removal, read_acco
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.choices import naming
 from agt_cli.releasing.noise import noise_words
-from agt_cli.releasing.payer import UNNAMED, account_words
+from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
 from agt_cli.report.markdown import Findings, bullets, document, report_page, sections, standings
 from agt_cli.report.report_md import (
@@ -100,7 +100,6 @@ MAX_CLASSES, MAX_STEPS, MAX_PAGE_BYTES = 10_000, 10**7, 2**20
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
 _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")
 FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
-UNNAMED_ACCOUNT = (f"{NO_ACCOUNT[0]}{UNNAMED}",)
 NOT_AGTS = "the mechanism is none of agt's own, and no code from elsewhere is loaded to look at it"
 OLDER = "written by agt {}, and this is {}: their words may differ"
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
@@ -447,9 +446,18 @@ def _compare_claim(claimed: Statement, release: Release[Any], mechanism: str, re
     if account is not None:
         counted = "each answer is debited first" if lines else f"entry {account.entry} of it counts this"
         words += account_words(account, counted)[: 1 if lines else None]
-    words += rest if (rest := claimed.words[len(words) :]) in ((), NO_ACCOUNT, UNNAMED_ACCOUNT) or account else ()
+    rest = claimed.words[len(words) :]  # what a ledger declares, or that there is none
+    words += rest if account is not None or _says_no_ledger(rest) else ()
     derived = of_release(release, mechanism, words=words, counting=counting, simulated=simulated, account=account)
     compare_statements(claimed, replace(derived, totals=(), curve=None) if lines else derived)
+
+
+def _says_no_ledger(words: tuple[str, ...]) -> bool:
+    """Whether these lines are what a release says that no ledger counts."""
+    if words in ((), NO_ACCOUNT, (f"{NO_ACCOUNT[0]}{UNNAMED}",)):
+        return True
+    before, after = OUTSIDE_LEDGERS.split("{}")
+    return len(words) == 1 and words[0].startswith(before) and words[0].endswith(after)
 
 
 def compare_statements(claimed: Statement, derived: Statement) -> None:
