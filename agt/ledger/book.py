@@ -139,7 +139,8 @@ class AdmittedTable:
         data: its digest.
         files: SHA-256 of the files that it was read from, by which it is known again.
         unit: as runs on it count.
-        before: digests of the data that it was before records were erased from it: the people are some of those.
+        before: digests of the data that it was before records were erased from it: the people are some of those, and
+            nothing more is released from it as it was then.
         people: ``sample_of`` the names of its units; as a ledger has them, ``keyed`` by its salt.
         paths: where its files lay.
         columns: a hash of their names; empty: not known.
@@ -160,13 +161,15 @@ class AdmittedTable:
         """Plain values. Args: salt: of the ledger."""
         known = {"files": list(self.files), "paths": list(self.paths), "people": list(keyed(self.people, salt))}
         about = {"unit": asdict(self.unit), "columns": self.columns, "apart": self.apart}
-        return {"table": self.name, "data": self.data, **known, **about}
+        before = {"before": list(self.before)} if self.before else {}
+        return {"table": self.name, "data": self.data, **known, **about, **before}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
         """What ``as_json`` gave, among other values; earlier versions gave less."""
         people, paths = tuple(node.get("people", ())), tuple(node.get("paths", ()))
         others = {"people": people, "paths": paths, "columns": node.get("columns", ""), "apart": node.get("apart", False)}
+        others["before"] = tuple(node.get("before", ()))
         return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **others)
 
     def shares(self, other: "AdmittedTable") -> str:
@@ -272,6 +275,7 @@ class Book:
         spent: by all of them.
         heads: (entry, place) of each second head, in the order in which entries named them.
         tables: those admitted, by data digest.
+        closed: data as it was before an erasure that an admitted table came from: digest -> the number of its entry.
         debits: by number: those since the newest checkpoint, and earlier ones on which answers may still be kept.
         batches: of answers, in order: those since the newest checkpoint, and what is known of earlier ones.
         backwards: the numbers of those with an earlier time than the one before.
@@ -288,6 +292,7 @@ class Book:
     spent: Cost = field(default_factory=Cost)
     heads: list[tuple[int, str]] = field(default_factory=list)
     tables: dict[str, AdmittedTable] = field(default_factory=dict)
+    closed: dict[str, int] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
     batches: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
@@ -384,8 +389,8 @@ class Book:
     def _debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         debit = Debit.of(entry)
         charge = debit.charge
-        if charge.data not in self.tables or charge.relation != self.population.relation:
-            raise Broken(f"entry {entry.number} pays for data that was not admitted before it, or for another relation")
+        if charge.data not in self.tables or charge.data in self.closed or charge.relation != self.population.relation:
+            raise Broken(f"entry {entry.number} pays for data that is not admitted by then, or for another relation")
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise Broken(f"entry {entry.number} pays for less than the unit that its table was admitted with")
         lot = Lot(charge.guarantee, debit.size)
@@ -406,10 +411,11 @@ class Book:
 
     def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         table = AdmittedTable.of(body)
-        if table.data in self.tables or self.counted_otherwise(table):
-            raise Broken(f"entry {entry.number} admits what was admitted before it, maybe counted otherwise")
+        if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
+            raise Broken(f"entry {entry.number} admits what was admitted or replaced before it, maybe counted otherwise")
         self.tables[table.data] = table
         self.rests[entry.number] = entry.hash
+        self.closed |= {data: entry.number for data in table.before if data != table.data and data not in self.closed}
         return self.spent
 
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
@@ -434,6 +440,10 @@ class Book:
     def head(self) -> str:
         """Where a second head is kept, as was written last; empty: nowhere."""
         return self.heads[-1][1] if self.heads else ""
+
+    def is_new(self, table: AdmittedTable) -> bool:
+        """Whether to admit a table changes anything: it, or an earlier state of it that is still open, is not known yet."""
+        return table.data not in self.tables or not {*table.before} <= {table.data, *self.closed}
 
     def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
         """A table of the same data or file that was admitted with a unit which this one's does not cover."""

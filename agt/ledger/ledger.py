@@ -311,7 +311,8 @@ class Ledger:
             check_unclaimed(self._store.real, table)
             with self._writing() as append:
                 self._check_counting(table, unit)
-                if table.data not in self._book.tables:
+                self._check_open(table.data)
+                if self._book.is_new(table):
                     declared = declaration(self.population, [*self._book.tables.values(), table])
                     append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
 
@@ -570,8 +571,17 @@ class Ledger:
                 "column that says whose record each is, dataset.unit"
             )
 
+    def _check_open(self, data: str) -> None:
+        if number := self._book.closed.get(data):
+            raise ConfigError(
+                f"ledger={self.path}: data {data} was replaced: entry {number} goes on without records that were erased "
+                "from it, and nothing more is released with them: use the run as it was after the erasure; other runs that "
+                "still hold them must erase them, too (agt unlearn)"
+            )
+
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
         self.population.check_relation(relation)
+        self._check_open(data)
         if data not in self._book.tables:
             names = ", ".join(dict.fromkeys(table.name for table in self._book.tables.values())) or "none"
             raise ConfigError(

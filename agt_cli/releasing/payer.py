@@ -266,7 +266,7 @@ def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
     """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
     tables = ledger.book.tables
     known = next((data for data in table.before if data in tables), None)
-    if known is not None and table.data not in tables:
+    if known is not None and ledger.book.is_new(table):
         ledger.admit(replace(table, name=tables[known].name, apart=tables[known].apart), ledger.population.unit)
 
 

@@ -29,7 +29,7 @@ all in their places yet (any other command on the run brings them there), and go
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,6 +49,7 @@ from agt.store import (
     Lock,
     Manifest,
     is_locked,
+    parse_object,
     parse_yaml,
     read_file,
     refusing,
@@ -406,6 +407,48 @@ def remove_leftovers(folder: Path) -> None:
     (folder / LOCK).unlink(missing_ok=True)
 
 
+# -- states that an erasure replaced ---------------------------------------------------------------------------------------
+
+UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"
+
+
+def home_of(run: Path) -> list[Path]:
+    """The output folder that a training run lies in; none where it lies elsewhere."""
+    return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
+
+
+def check_current(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
+    """Refuse a state of a run that an account of an erasure says was replaced: a folder from before it was put back.
+
+    A run's own log, which its manifest lists, cannot know of an entry that names this digest as the state before.
+
+    Args:
+        digest: of the run in ``folder``; empty: nothing can be said.
+        places: output folders, whose accounts are looked at. One that cannot be read to its end, and names this state,
+            counts; one that cannot be read at all does not.
+
+    Raises:
+        ConfigError: names the account.
+    """
+    paths = (path for place in places for depth in ("*", "*/*") for path in place.glob(f"{UNLEARN}/{depth}/{ACCOUNT_FILE}"))
+    for path in sorted(paths) if digest else ():
+        with suppress(Broken, OSError):
+            content = read_file(path, MAX_FILE_BYTES)
+            if digest.encode() not in content:
+                continue
+            try:
+                state = parse_object(content, ACCOUNT_FILE)["state"]
+                number = state["entry"] if state["before"] == digest else None
+            except (Broken, KeyError, TypeError):
+                number = "of a damaged account"
+            if number is not None:
+                raise ConfigError(
+                    f"{key}={folder}: erasure {number} replaced this state, as {path} says: a folder from before it was "
+                    "put back, and holds what was erased. Bring back the run as it was after it; or delete this folder and "
+                    "train again without the erased records"
+                )
+
+
 # -- a finished one --------------------------------------------------------------------------------------------------------
 
 _TRIES = 3  # of a run that changes while it is opened
@@ -453,6 +496,7 @@ def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> 
     there.json("status.json")  # says why it cannot be read
     _check_done(there, command)
     run = Run.open(folder, command, digest, key)
+    check_current(run.digest if command == "train" else "", folder, home_of(folder), key)
     _ = run.status, run.environment, run.metrics, run.config  # of this state, whatever comes after it
     return run
 

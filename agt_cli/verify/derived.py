@@ -77,6 +77,7 @@ from agt_cli.choices import naming
 from agt_cli.releasing.noise import noise_words
 from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
+from agt_cli.report.finished import ACCOUNT_FILE, check_current, home_of
 from agt_cli.report.markdown import Findings, bullets, document, report_page, sections, standings
 from agt_cli.report.report_md import (
     ball,
@@ -89,7 +90,7 @@ from agt_cli.report.report_md import (
 )
 from agt_cli.runs.prepare import kept_head, run_without_records, settings_parts
 from agt_cli.runs.queries import LINES
-from agt_cli.unlearn.erasure import ACCOUNT_FILE, account_lines, account_markdown, derive_account
+from agt_cli.unlearn.erasure import account_lines, account_markdown, derive_account
 from agt_cli.verify.folders import Record, first_difference
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
@@ -795,6 +796,8 @@ def _check_spent(account: Account, run: Record, findings: Findings) -> None:
 def check_requests(record: Record) -> None:
     """The request log of a training run, if it has one, against everything else that the run says."""
     findings = record.findings
+    with findings.looking("state"):
+        check_current(record.digest, record.folder, home_of(record.folder), "path")
     if record.holds(RECORD_INDEX_FILE):
         with findings.looking("key"):
             _check_key(record)

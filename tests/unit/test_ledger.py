@@ -193,6 +193,29 @@ def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
         assert ledger.book.last.number == 3
 
 
+def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
+    """Whatever is put back, and whichever of the states in between the ledger never saw."""
+    with new(tmp_path) as ledger:
+        ledger.debit(charge(), 1)
+        later, latest = AdmittedTable("loans", "1" * 32, before=(DATA,)), AdmittedTable("loans", "3" * 32)
+        for _ in range(2):
+            ledger.admit(later)
+        assert [entry.kind for entry in ledger.entries()].count("admit") == 2, "once each"
+        ledger.debit(replace(charge(), data=later.data), 1)
+        ledger.admit(latest)
+        ledger.admit(replace(latest, before=(DATA, later.data, "2" * 32, latest.data)))
+        ledger.debit(replace(charge(), data=latest.data), 1)
+        for data in (DATA, later.data):
+            with pytest.raises(ConfigError, match="was replaced: entry"):
+                ledger.debit(replace(charge(), data=data), 1)
+        for data in (later.data, "2" * 32):
+            with pytest.raises(ConfigError, match="was replaced: entry"):
+                ledger.admit(AdmittedTable("loans", data, before=(DATA,)))
+        assert set(ledger.book.closed) == {DATA, later.data, "2" * 32}
+    with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="was replaced: entry"):
+        ledger.check("add_remove", DATA, EACH)
+
+
 def test_relations_that_go_one_way_have_no_budget() -> None:
     assert {name for name, relation in ALL_RELATIONS.items() if relation.symmetric} == set(RELATIONS)
     with pytest.raises(ConfigError, match="what protects against removals alone is no privacy"):
@@ -387,8 +410,8 @@ REWRITINGS: dict[str, tuple[Callable[[int, dict[str, Any]], Any], str]] = {
     "spent before the first": (lambda n, body: n == 1 and body["spent"].update(pure="-1"), "something spent before it"),
     "spent by an answer": (lambda n, body: n == 6 and body["spent"].update(pure="0"), "entry 6 changes what was spent"),
     "spent by admitting": (lambda n, body: n == 2 and body["spent"].update(pure="0.1"), "entry 2 changes what was spent"),
-    "another relation": (lambda n, body: n == 4 and body.update(relation="remove"), "entry 4 pays for data that was not"),
-    "data never admitted": (lambda n, body: n == 4 and body.update(data="f" * 32), "entry 4 pays for data that was not"),
+    "another relation": (lambda n, body: n == 4 and body.update(relation="remove"), "entry 4 pays for data that is not"),
+    "data never admitted": (lambda n, body: n == 4 and body.update(data="f" * 32), "entry 4 pays for data that is not"),
     "a debit for less than the unit": (
         lambda n, body: n == 2 and body["unit"].update(column="customer"),
         "entry 3 pays for less than the unit that its table was admitted with",
@@ -397,7 +420,14 @@ REWRITINGS: dict[str, tuple[Callable[[int, dict[str, Any]], Any], str]] = {
     "a debit that names no unit": (lambda n, body: n == 4 and body.pop("unit"), "entry 4 .debit. cannot be understood"),
     "admitted twice": (
         lambda n, body: n == 3 and body.update(kind="admit", table="x", files=[]),
-        "entry 3 admits what was admitted before it",
+        "entry 3 admits what was admitted or replaced before it",
+    ),
+    "data that was replaced": (
+        lambda n, body: (
+            n == 3
+            and body.update(kind="admit", data="e" * 32, table="x", files=[], before=[body["data"]], spent=Cost().as_json())
+        ),
+        "entry 4 pays for data that is not admitted",
     ),
     "an unknown kind": (lambda n, body: n == 4 and body.update(kind="gift"), "of a kind that this version does not know"),
     "another first": (lambda n, body: n == 1 and body.update(kind="debit"), "the first entry does not open a ledger"),
