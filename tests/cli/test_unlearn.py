@@ -49,6 +49,28 @@ def manifest(run: Path) -> bytes:
     return (run / MANIFEST).read_bytes()
 
 
+def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, made: Path) -> None:
+    """Whoever puts it back would answer from the erased people's records again."""
+    run = Path(shutil.copytree(made, "outputs/train/a"))
+    Path("ids.txt").write_text("\n".join(IDS[:2]))
+    assert agt("unlearn", f"run={run}", "ids=ids.txt", "-q").code == 0
+    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
+    shutil.move(run, "after")
+    shutil.copytree(made, run)
+    said = "erasure 1 replaced this state"
+    for line in ("certify", "predict mechanism.eps=1", "plan", "unlearn ids=ids.txt rehearse=true", "audit certificate"):
+        command, *more = line.split()
+        kind = [more.pop(0)] if command == "audit" else []
+        for name in (str(run), "latest"):
+            refused = agt(command, *kind, f"run={name}", *more, "-q")
+            assert refused.code == 2, line
+            assert said in refused.err, line
+    assert said in agt("verify", str(run), "-q").out
+    shutil.rmtree(run)
+    shutil.move("after", run)
+    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
+
+
 def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
     """Of the log's last entry: the same, but for what is looked for now."""
     assert unlearn(agt, rows=range(2)).code == 0

@@ -202,7 +202,7 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
             REWRITTEN[what](body)
 
     rewritten(path, change)
-    found = r"of another chain|answers were|answers that nobody paid for|was not admitted before"
+    found = r"of another chain|answers were|answers that nobody paid for|is not admitted by then"
     with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
         ledger.verify()
 
