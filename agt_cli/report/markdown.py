@@ -20,18 +20,20 @@ from hashlib import sha256
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from agt.audit.findings import Outcome
-from agt.certificates.conditions import Condition
 from agt.errors import AgtError
 from agt.facts import Standing
 from agt.store import Broken
 from agt_cli.process import visible
+
+if TYPE_CHECKING:  # the console, which every command has, loads no arrays
+    from agt.certificates.conditions import Condition
 
 SPECIAL = re.compile(r"""
     [\\`*\[\]~]                              # code, emphasis, links, strokes
@@ -75,7 +77,7 @@ def document(*blocks: str | Sequence[str]) -> str:
     return visible(text, keep="\n")
 
 
-def standings(conditions: Sequence[Condition]) -> str:
+def standings(conditions: "Sequence[Condition]") -> str:
     """How each condition stands, a line each."""
     return "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
 

@@ -128,7 +128,7 @@ def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) 
     said = agt("verify", "predict/one", "--json", "-q")
     assert checks(said)["claim"] == "ok"
     (trained,) = said.json["rests_on"]
-    assert "erasure 2 replaced this state" in str(trained["checks"]), "an account beside it says so"
+    assert "erasure 1 replaced this state" in str(trained["checks"]), "an account beside it says so"
     gone = problems(agt("verify", "unlearn/more", "--json", "-q"))
     assert not gone, "the account is whole; the run that it names is not the one that lies there"
 
