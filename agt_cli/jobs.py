@@ -41,8 +41,7 @@ def resolve_settings(
     from agt_cli.report.finished import check_current, home_of, manifest_digest, resolve_latest
 
     settings = resolve_latest(settings, console.note)
-    erases = command == "unlearn" and not settings.get("rehearse")  # which is what such a folder needs
-    if settings.get("run") and "output_dir" in settings and not erases:
+    if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
         check_current(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
     if command in ("train", "tune"):

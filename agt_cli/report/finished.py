@@ -444,8 +444,8 @@ def check_current(digest: str, folder: Path, places: Iterable[Path], key: str = 
             if number is not None:
                 raise ConfigError(
                     f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder is from before it, "
-                    "and holds what was erased. Bring back the run as it was after it, or erase the same ids from this "
-                    "folder, too (agt unlearn)"
+                    "and holds what was erased. Bring back the run as it was after it; or delete this folder and train "
+                    "again without the erased records"
                 )
 
 
