@@ -274,7 +274,7 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
     facts = {"removed_by": "+".join(stages), "residual_before": was.state.residual, "residual": spent, **facts}
-    made = promise(model.config, model.state, model.known.objective.strength)
+    made = promise(model.config, model.state.residual, model.known.objective.strength)
     made = replace(made, assumptions=(*made.assumptions, job.prepared.untouched))
     lines = _newton_lines(job.count, stages, model, head.distance)
     return Removal(made, job.count, seconds, facts, lines, RemovalBudget(spent, total, UNIT))
