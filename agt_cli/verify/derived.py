@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -86,7 +87,9 @@ from agt_cli.report.report_md import (
     guarantee,
     metrics_table,
     publish_section,
+    results_table,
     setting_section,
+    table_metrics,
 )
 from agt_cli.runs.prepare import kept_head, run_without_records, settings_parts
 from agt_cli.runs.queries import LINES
@@ -231,6 +234,10 @@ def _check_page(record: Record, trained: Trained | None) -> None:
     if record.command == "train":
         before = {name: value for name, value in record.metrics.items() if name != "noise_proved"}  # which came after it
         blocks += ["## Results", metrics_table(before), *_noise_section(record, trained)]
+    if record.command == "certify":
+        blocks += ["## Results", results_table(_certified_table(record))]
+    if record.holds(CLAIM_FILE):
+        blocks += ["## What is guaranteed", bullets(read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)).words)]
     if record.command == "predict" and not record.environment.get("release"):
         blocks += publish_section(_publishable(record))
     there, derived = sections(text), sections(document(*blocks, "## Setting", setting_section(record.config)))
@@ -243,6 +250,14 @@ def _check_page(record: Record, trained: Trained | None) -> None:
     if record.holds("report.html") and page.encode() != record.read("report.html"):
         raise Broken("report.html is not report.md")
     record.findings.ok("report", "report.md says what the other files do")
+
+
+def _certified_table(record: Record) -> pd.DataFrame:
+    """A certification's table. Raises Broken: metrics.json says something else."""
+    content = record.read("tables/certified.csv", MAX_TEXT_BYTES)
+    table = pd.read_csv(BytesIO(content))
+    record.check_metrics("tables/certified.csv", **table_metrics(table))
+    return table
 
 
 def _noise_section(record: Record, trained: Trained | None) -> list[str]:
