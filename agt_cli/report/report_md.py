@@ -130,7 +130,7 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
         return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     if certificate.votes:
         votes = (
-            f"{on}, each in one of {record.metrics['members']} shards, with a ridge regression for each: one k changes the "
+            f"{on}, each in one of {record.metrics['members']} shards, with a small model for each: one k changes the "
             "votes of the members that it reaches, and stable distances are counted from the votes. Every constant: "
             "`votes.json`."
         )
