@@ -5,6 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from checks import one_after_another
 from scipy.special import ndtri
 
 from agt.certificates.stability import FARTHEST
@@ -160,6 +161,18 @@ def test_every_edit_of_every_small_vote(members: int, classes: int, top: int, to
     assert vote.distance.max() > 0
     if touches <= members:
         assert (away == vote.distance + 1).any()  # and not by much
+    for start, end in joined:
+        assert lipschitz_violations(*(Vote(vote.prediction[at], vote.distance[at], True) for at in (start, end))) == 0
+
+
+@pytest.mark.parametrize(("members", "classes", "top"), [(1, 2, 6), (2, 2, 4), (3, 2, 2), (4, 2, 1), (3, 3, 1)])
+def test_every_replacement_of_every_small_vote(members: int, classes: int, top: int) -> None:
+    """Distances that count single edits: a replacement is two of them, in two shards or in one, and nothing is lost."""
+    joined = one_after_another(edits(members, classes, top, 1), (classes * (top + 1)) ** members)
+    vote = certified_vote(*tables(members, classes, top), classes, touches=2)
+    away = edits_to_another_winner(vote.prediction, joined)
+    assert vote.distance.tolist() == (away - 1).tolist()
+    assert vote.distance.max() > 0
     for start, end in joined:
         assert lipschitz_violations(*(Vote(vote.prediction[at], vote.distance[at], True) for at in (start, end))) == 0
 
