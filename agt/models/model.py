@@ -235,7 +235,7 @@ class EnsembleModel:
         return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
 
     def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
-        """The vote of margins with its distance in records, and in steps of the grid: on a dense one they are the same."""
+        """The vote of margins with its distance in records, and in steps of the grid: on a dense one the first is both."""
         grid = self.settings.kgrid
         by_distance = self._margin_vote(features, ks, clip, steps=False)
         if ks is None and grid.dense:
