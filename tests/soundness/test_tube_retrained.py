@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from checks import halved
 from tubes import CASES, KS, WIDTH, TubeCase
 
 from agt import relations
@@ -18,7 +19,6 @@ from agt.data.dataset import Records
 from agt.tube import radius, training
 from agt.tube.radius import Radii
 from agt.tube.training import TubeTrained
-from agt_cli.audit.certificate import halved
 
 EDITS = 40
 CASE = {case.name: case for case in CASES}
