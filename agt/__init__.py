@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agt.api import Answers, Fitted, Published, fit, load
-    from agt.data.arrays import Declared
     from agt.data.dataset import DataError
+    from agt.data.labelled import Declared
     from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError
     from agt.estimator import CertifiedClassifier
@@ -65,7 +65,7 @@ __all__ = [
 ]
 _HOMES = {
     "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
-    "agt.data.arrays": ("Declared",),
+    "agt.data.labelled": ("Declared",),
     "agt.data.dataset": ("DataError",),
     "agt.distributed": ("together",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),

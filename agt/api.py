@@ -22,7 +22,7 @@ from torch import nn
 from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
-from agt.data.arrays import Declared, dataset_of, query_records
+from agt.data.labelled import Declared, dataset_of, query_records
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact
@@ -258,7 +258,7 @@ def fit(
         ks: bounds for every k from 0 to this, or for the values listed.
         members: trained on disjoint shards, answering by certified vote; 1: no ensemble, and of votes the recipe's number.
         vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a public constant.
-        ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
+        ids, units, public: [n] names, people and public flags of the records (data/labelled.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
         on_progress: called as training goes on.
         checkpoint: a folder of its own for what training has reached: the same call goes on from there if the process was

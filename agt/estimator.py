@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from agt.api import Answers, Fitted, OnProgress, fit
-from agt.data.arrays import Declared
+from agt.data.labelled import Declared
 from agt.errors import AgtError
 
 
@@ -99,7 +99,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         """
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         check_classification_targets(y)
-        self.classes_ = np.unique(y)
+        listed = getattr(self.declared, "classes", None)
+        self.classes_ = np.unique(y if listed is None else list(listed))
         if len(self.classes_) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
         given = {name: getattr(self, name) for name in ("loss", "epochs", "lr", "clip", "weight_decay", "dtype", "seed")}

@@ -602,8 +602,11 @@ def build(node: object, where: str) -> Any:
 MOVED_MODULES = dict(
     line.split()
     for line in """
+    agt.data.digits agt.data.images
+    agt.data.medmnist agt.data.images
     agt.mechanisms.aggregate agt.mechanisms.published
     agt.mechanisms.comparisons agt.mechanisms.published
+    agt_cli.audit.memorisation agt_cli.audit.membership
     agt_cli.audit.shadows agt_cli.audit.membership
     agt_cli.audit.weights agt_cli.audit.mechanism
     agt_cli.papers.encoder experiments.encoder

@@ -8,7 +8,8 @@ checksum together is not found out. manifest.json lists each file of a folder wi
 
 Everything is read as if anybody may have written it: links, pipes and devices are named and not opened; a file is read
 through a handle that is known to be of a plain file, up to a size; JSON has no key twice, no number that is none and no
-depth that a reader cannot take; YAML has no aliases, which a few lines can blow up to gigabytes, and makes no objects.
+depth that a reader cannot take; YAML has no aliases, which a few lines can blow up to gigabytes, no tags, which make
+objects, and no numbers to the base of 60, which take as long as somebody likes.
 
 Formal guarantees
     A file that a reader takes from a finished run has the bytes that the run wrote, or the reader stops (sha256 of the
@@ -52,8 +53,9 @@ _PART = re.compile(r"\.part\d+-\d+$")
 MAX_FILE_BYTES = 2**36  # of a file that is hashed
 MAX_TEXT_BYTES = 2**24  # of a file that is parsed
 MAX_YAML_BYTES = 2**20  # its reader is slow
-MAX_DEPTH = 500  # of nested YAML
-MAX_DIGITS = 40  # of a whole number in JSON
+MAX_DEPTH = 100  # of nested JSON and YAML
+MAX_DIGITS = 40  # of a whole number
+_LONG_NUMBER = re.compile(rf"[-+.:_\d]{{{MAX_DIGITS},}}")
 _READ_FLAGS = os.O_RDONLY | sum(
     getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "NOCTTY", "BINARY")
 )
@@ -185,9 +187,14 @@ class Lock:
             os.close(self._file)
             self._file = -1
 
-    def __del__(self) -> None:
+    def abandon(self) -> None:
+        """Let it go as a killed process would: the file stays."""
         if self._file >= 0:
-            os.close(self._file)  # as a killed process would: the file stays
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.abandon()
 
 
 def is_locked(path: Path) -> bool | None:
@@ -346,17 +353,19 @@ def parse_json(content: bytes, name: str) -> Any:
         Broken: it is none, has a key twice or a number that is none, or is nested beyond measure.
     """
     try:
-        return json.loads(
+        value = json.loads(
             content.decode(),
             object_pairs_hook=_unique_keys,
             parse_constant=_finite,
             parse_float=_finite,
             parse_int=_bounded_int,
         )
+        _check_depth(value)
     except RecursionError:
         raise Broken(f"{name} cannot be read (nested beyond measure)") from None
     except ValueError as error:
         raise Broken(f"{name} cannot be read as JSON ({error})") from None
+    return value
 
 
 def parse_object(content: bytes, name: str) -> dict[str, Any]:
@@ -372,6 +381,16 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         raise ValueError("a key stands in it twice, so that two readers may read two things")
     return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        nested = [node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)]
+        if not nested:
+            return
+        level = [part for parts in nested for part in parts]
+    raise RecursionError
 
 
 def _finite(digits: str) -> float:
@@ -400,7 +419,7 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
         text = content.decode()
         _check_events(yaml.parse(text, loader))
         value = yaml.load(text, loader)
-    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
         raise Broken(f"{name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(value, dict):
         raise Broken(f"{name} does not hold a mapping")
@@ -432,13 +451,15 @@ def _yaml_loader() -> tuple[Any, Any]:
 
 
 def _check_events(events: Iterator[Any]) -> None:
-    """Raise ValueError at an alias, or where it is nested beyond measure: what composes nodes may not bear that."""
+    """Raise ValueError at what no record has, before a reader makes anything of it."""
     depth = 0
     for event in events:
         kind = type(event).__name__
         depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
         if kind == "AliasEvent":
             raise ValueError("it has an alias, which no record of agt's has")
+        if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
+            raise ValueError("it has a tag, or a number without end, which no record of agt's has")
         if depth > MAX_DEPTH:
             raise ValueError("nested beyond measure")
 

@@ -38,9 +38,12 @@ def resolve_settings(
         ConfigError: a value is empty, or run=latest finds none.
     """
     from agt_cli.choices import bind_declaration, with_members
-    from agt_cli.report.finished import resolve_latest
+    from agt_cli.report.finished import check_current, home_of, manifest_digest, resolve_latest
 
     settings = resolve_latest(settings, console.note)
+    if settings.get("run") and "output_dir" in settings:
+        folder = Path(str(settings["run"]))
+        check_current(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
     if command in ("train", "tune"):
         settings = bind_declaration(with_members(settings), overrides)
     for key, value in settings.items():

@@ -341,7 +341,10 @@ def _run_by_submitit(cluster: str, settings: Mapping[str, Any], tasks: Sequence[
 
     settings = dict(settings)
     starts = {f"{cluster}_{key}": settings.pop(key) for key in ("max_num_timeout",) if key in settings}
-    executor = AutoExecutor(settings.pop("submitit_folder"), cluster=cluster, **starts)
+    logs = Path(settings.pop("submitit_folder"))  # with %j for a job's number
+    shared = next(folder for folder in (logs, *logs.parents) if "%" not in str(folder))
+    shared.mkdir(mode=0o700, parents=True, exist_ok=True)  # what jobs print may tell of records
+    executor = AutoExecutor(logs, cluster=cluster, **starts)
     common = (
         "timeout_min",
         "cpus_per_task",

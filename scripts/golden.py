@@ -63,6 +63,7 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
         "moved; the old one resolves",
     ),
     (re.compile(rb"agt_cli\.audit\.weights\."), b"agt_cli.audit.mechanism.", "moved; the old one resolves"),
+    (re.compile(rb"agt_cli\.audit\.memorisation\."), b"agt_cli.audit.membership.", "moved; the old one resolves"),
     (
         re.compile(rb'\s*"[^"]*\): what is packed inside \d[^"]*",?'),
         b"",
@@ -192,6 +193,7 @@ def run_chains(tree: Path, chains: dict[str, list[str]], jobs: int, to: dict[str
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AGT_", "GOLDEN_"))}
     paths = os.pathsep.join((str(HERE / "golden_world"), str(tree)))
     fixed = {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg", "TZ": "UTC", "COLUMNS": "120"}
+    fixed["XDG_STATE_HOME"] = os.devnull  # no list of ledgers is kept
     environment = {**inherited, **THREADS, **fixed, "GOLDEN_NOW": "2030-01-01T00:00:00+00:00"}
     subprocess.run([sys.executable, __file__, "--serve"], input=plan, text=True, env=environment, check=True)
 

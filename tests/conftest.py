@@ -23,6 +23,12 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Ledgers that tests make are in nobody's list of ledgers."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests, and what they import, are no rubbish: nobody looks for it among them again and again."""
     gc.collect()

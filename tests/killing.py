@@ -63,10 +63,11 @@ class Killed:
     def check(self, path: Path) -> None:
         """Compare the ledger with what was told."""
         with Ledger.open(path, writing=False) as ledger:
-            book = ledger.verify()
+            ledger.verify()
             entries = {entry.number: entry for entry in ledger.entries()}
+            debits = ledger.history()
             kept = ledger.stored(QUESTIONS)
-        sizes = {number: paid.size for number, paid in book.debits.items()}
+        sizes = {number: paid.size for number, paid in debits.items()}
         for number, (digest, size) in self.told.items():
             if number not in sizes or entries[number].hash != digest or sizes[number] != size:
                 self.faults.append(f"the debit of entry {number} was lost")

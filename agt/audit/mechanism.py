@@ -27,7 +27,11 @@ Formal guarantees
     no test is better than the projection on theta - theta', which is N(0, 1) against N(mu, 1) in units of sigma, mu =
     |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a violation. The claim is about
     any two neighbours; how close these come to the sensitivity is told beside it. The threshold is the midpoint, fixed by
-    the weights and not by draws, so that it costs no confidence. The rest of the noise is not looked at.
+    the weights and not by draws, so that it costs no confidence. The size of the noise is told apart better by all of it:
+    its squares over (moves / mu)^2, added up over n coordinates, are chi-squared with n degrees of freedom, and noise that
+    is larger makes them larger; so they fall below the quantile of a claim that holds with the error probability at most.
+    Rounding to the lattice adds 2^-48 of the variance. The random linear term of objective perturbation is minus the
+    gradient at the minimiser, whichever that is: N(0, tilt^2 I); the noise at the end only adds to what is seen of it.
 
     A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*) (mechanisms/objective.py). Between two
     datasets no test is better than one on the logarithm of the ratio of their densities, which ``score`` computes of what
@@ -48,10 +52,11 @@ from typing import Literal, cast
 
 import numpy as np
 from scipy.special import expit, ndtri, softmax
+from scipy.stats import chi2
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
 from agt.audit.findings import Finding, Outcome, Strength, least
-from agt.audit.neighbours import neighbour_of, with_added, without
+from agt.audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt.certificates.stability import logits_of
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
@@ -61,20 +66,18 @@ from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, bisect, midpoint, next_up, written
 from agt.relations import RELATIONS
 from agt.training.erm import TiltedErm, solve
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
-See = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-HALVINGS = 60
-LEVELS = 6  # of evidence that are looked for beside the label
+BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
-MAX_LEVEL = 256  # up to which closed forms are looked at
 NEWCOMER = "a newcomer of the audit"
 NO_DATA = "no data: neighbouring evidence by the definition"
 IN_TABLE = "any excess on this pair, in what the mechanism says it draws with; not what it draws"
@@ -358,75 +361,89 @@ def _logarithm(ratio: Fraction) -> float:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What is looked for.
+class LabellingPair:
+    """Two models of neighbouring data, answering through one mechanism.
 
     Attributes:
-        levels: of evidence, whose crossings are looked for; 0 is where the label changes.
-        score: how much a pair is worth.
+        having: of the data with the unit that is attacked.
+        lacking: of the same without it, or with another in its place.
     """
 
-    levels: np.ndarray
-    score: Callable[[NeighbourPair], float]
+    having: Labelling
+    lacking: Labelling
 
-    @classmethod
-    def of_labels(cls, labelling: Labelling, plan: TrialPlan) -> "Goal":
-        """The pair whose released labels can be told apart best."""
-        mechanism, levels = labelling.mechanism, [0]
-        if mechanism.needs != "nothing":
-            pairs = [p for p in neighbouring_pairs(mechanism, values_of(labelling)) if p.first.label == p.second.label]
-            ranked = sorted(pairs, key=lambda pair: -expected_bound(mechanism, pair, plan))
-            levels += sorted({pair.first.evidence for pair in ranked[:LEVELS]})
-        return cls(np.array(levels), lambda pair: expected_bound(mechanism, pair, plan))
+    def seen(self, queries: np.ndarray) -> np.ndarray:
+        """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
+        return np.stack([*self.having.seen(queries), *self.lacking.seen(queries)])
 
-    @classmethod
-    def of_distances(cls, labelling: Labelling) -> "Goal":
-        """The pair whose evidence is farthest apart: of a file of one query, that is K_q."""
-        return cls(np.array(values_of(labelling)[1 : LEVELS + 1]), lambda pair: pair.moved)
+    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
+        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
 
-
-@dataclass(frozen=True)
-class WorstPair:
-    """A query at which two neighbours differ.
-
-    Attributes:
-        pair: what a mechanism sees of it on either side.
-        query: [1, ...] its features.
-        other: trained on the second side's data.
-        score: how much the pair is worth to who looked for it.
-    """
-
-    pair: NeighbourPair
-    query: np.ndarray
-    other: Model
-    score: float
+    def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+        mechanism = self.having.mechanism
+        flip = mechanism.flip_probability(evidence)
+        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
+        law[np.arange(len(labels)), labels] = 1 - flip
+        return law
 
 
-def search(labelling: Labelling, goal: Goal, anchors: np.ndarray, count: int, width: int, seed: int) -> WorstPair | None:
-    """The query and the neighbour of the best score; None: none was found.
+def search(
+    labelling: Labelling, worth: Callable[[NeighbourPair], float], anchors: np.ndarray, count: int, width: int, seed: int
+) -> NeighbourPair | None:
+    """What a mechanism sees of the query and the neighbour that are worth most; None: no neighbour differs anywhere.
 
     Args:
         labelling: the run's model and mechanism, judged.
         anchors: [n, ...] features, between which queries are looked for.
         count: how many neighbouring datasets are trained.
-        width: how many segments are searched.
+        width: how many segments between records of different labels they are made at; eight times as many are searched.
         seed: of the segments.
     """
-    model, see, levels = labelling.model, labelling.seen, goal.levels
-    a, b = segments(model, anchors, width, np.random.default_rng(seed))
-    if not len(a) or not len(levels):
-        return None
-    roots, _ = crossings(see, see, a, b, np.zeros(len(a), dtype=np.int64), model.predict(b))
-    a, b = (np.repeat(side, len(levels), axis=0) for side in (a, b))
-    level, label = np.tile(levels, len(roots)), model.predict(b)
-    best: WorstPair | None = None
-    for edit, other in neighbours(model, roots, count):
-        theirs = replace(labelling, model=other).seen
-        points, apart = crossings(see, theirs, a, b, level, label)
-        for pair, query in _pairs(see, theirs, points[apart], edit):
-            score = goal.score(pair)
-            best = WorstPair(pair, query, other, score) if best is None or score > best.score else best
+    rng, model = np.random.default_rng(seed), labelling.model
+    a, b = segments(model, anchors, width, rng)
+    best: NeighbourPair | None = None
+    for edit, other in neighbours(model, on_line(a, b, bisected(model.predict, a, b)[1]), count) if len(a) else ():
+        sides = LabellingPair(labelling, replace(labelling, model=other))
+        for label, evidence, theirs, away in np.unique(sides.seen(between_roots(sides, anchors, rng, 8 * width)), axis=1).T:
+            where = f"the run's own data, and the same {edit}"
+            pair = NeighbourPair(Side(int(label), int(evidence)), Side(int(theirs), int(away)), where)
+            best = pair if best is None or worth(pair) > worth(best) else best
     return best
+
+
+def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
+    """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
+    places of change, and beside them; first those with most room.
+
+    Args:
+        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
+    """
+    anchors = np.asarray(anchors, dtype=np.float64)
+    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
+    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
+    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
+    sides = (pair.having, pair.lacking)
+    readings: list[list[Read]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
+    return np.concatenate([_beside(reads, begin, end) for reads in readings])
+
+
+def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
+    """[n] label and evidence in one number."""
+    labels, evidence = side.seen(queries)
+    return evidence * side.mechanism.classes + labels
+
+
+def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Queries around the two places where what is read of each side changes, of the lines where both do."""
+    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
+    begin, end = begin[changes], end[changes]
+    if not len(begin):
+        return begin
+    first, second = (np.mean(bisected(read, begin, end), axis=0) for read in reads)
+    widest = np.argsort(-np.abs(second - first), kind="stable")
+    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
+    return np.concatenate([on_line(begin, end, place) for place in first + BESIDE[:, None] * (second - first)])
 
 
 def segments(model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -477,8 +494,13 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     """[m or 1, n]: how much each record is likely to move the model at each query.
 
     A linear head's gradient at a record is a residual times its features: residual times inner product with the query's.
-    Of other models, how far the record's own label is from being the model's.
+    Of members that vote, whose gradients nobody has, the inner product alone. Of other models, how far the record's own
+    label is from being the model's.
     """
+    if model.problem.settings.certificate.votes:
+        features = cast(VotesModel, model).phi
+        parts = [np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)]
+        return np.concatenate(parts, axis=1)
     if (head := model.linear_head) is not None:
         phi, start, scores = head.phi(queries), 0, []
         for piece in pieces(records.features):
@@ -490,58 +512,6 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
     lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
     return -np.asarray(lead)[None]
-
-
-def crossings(
-    first: See, second: See, a: np.ndarray, b: np.ndarray, level: np.ndarray, label: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """([S, ...] points, [S] whether the sides differ there), by halving each segment while both sides agree.
-
-    Args:
-        first, second: features -> labels and evidence.
-        a, b: [S, ...] ends.
-        level, label: [S] a side is "beyond" where it has this label, and at least this evidence; so b should be.
-    """
-    shape = (-1, *[1] * (a.ndim - 1))
-
-    def at(t: np.ndarray) -> np.ndarray:
-        return (a + t.reshape(shape) * (b - a.astype(np.float64))).astype(a.dtype)
-
-    def beyond(see: See, x: np.ndarray) -> np.ndarray:
-        labels, evidence = see(x)
-        return np.asarray((labels == label) & (evidence >= level))
-
-    apart = beyond(first, b) != beyond(second, b)
-    low, high = np.where(apart, 1.0, 0.0), np.ones(len(a))  # 1: the end itself
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        x = at(middle)
-        one, two = beyond(first, x), beyond(second, x)
-        fresh = (one != two) & ~apart
-        low = np.where(apart, low, np.where(fresh | ~one, middle, low))
-        high = np.where(apart, high, np.where(fresh | one, middle, high))
-        apart |= fresh
-        if apart.all() or np.array_equal(at(low), at(high)):
-            break
-    return at(high), apart
-
-
-def values_of(labelling: Labelling) -> tuple[int, ...]:
-    """The evidence that queries of a model can have, as far as it is looked at."""
-    model = labelling.model
-    end, ks = min(model.farthest, MAX_LEVEL), model.problem.settings.kgrid.ks
-    closed = model.problem.settings.ensemble.members > 1 or model.instant or labelling.mechanism.needs == "votes"
-    if closed or labelling.counting == "index":
-        return tuple(range((end if closed else len(ks)) + 1))
-    return tuple(sorted({0, *ks}))
-
-
-def _pairs(first: See, second: See, points: np.ndarray, edit: str) -> Iterator[tuple[NeighbourPair, np.ndarray]]:
-    if not len(points):
-        return
-    for row, (label, evidence, other_label, other) in enumerate(zip(*first(points), *second(points), strict=True)):
-        sides = Side(int(label), int(evidence)), Side(int(other_label), int(other))
-        yield NeighbourPair(*sides, f"the run's own data, and the same {edit}"), points[row : row + 1]
 
 
 def _newcomer(records: Records, query: np.ndarray, label: int, row: int) -> Records:
@@ -599,21 +569,28 @@ class Heads:
 
 
 def audit_weights(
-    mechanism: ReleaseWeights, heads: Heads, plan: TrialPlan, on_done: OnDone = ignore
+    mechanism: ReleaseWeights,
+    heads: Heads,
+    plan: TrialPlan,
+    on_done: OnDone = ignore,
+    release: Callable[[np.ndarray, float, GaussianDP, Randomness], ReleasedWeights] = release_weights,
 ) -> tuple[Finding, ...]:
-    """The exact mu of this pair, and the one that is shown by releases.
+    """The exact mu of this pair, the one that is shown by releases, and the size of all their noise.
 
     Args:
         on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
     """
+    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
     sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
     middle, subject = (heads.first + heads.second) / 2, f"release_weights with mu={mechanism.mu:g}"
+    due, squares = heads.moves / mechanism.mu, np.zeros(2 * plan.trials)
 
     def draw(theta: np.ndarray, before: int) -> np.ndarray:
         scores = np.empty(plan.trials)
         for trial in range(plan.trials):
-            released = release_weights(theta, heads.moves, mechanism.guarantee, plan.source)
+            released = release(theta, heads.moves, mechanism.guarantee, plan.source)
             scores[trial] = float(((released.weight - middle) * direction).sum()) / sigma
+            squares[before + trial] = float(((released.weight - theta) ** 2).sum()) / due**2
             on_done(before + trial + 1)
         return scores
 
@@ -631,7 +608,27 @@ def audit_weights(
     )
     shown = f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is {mechanism.mu:g}"
     meaning = f"worked out, without chance: {shown}; the two models are {share:.3g} of the sensitivity apart"
-    return (replace(table, meaning=meaning), *drawn)
+    size = noise_size(subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where)
+    return (replace(table, meaning=meaning), *drawn, size)
+
+
+def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:
+    """What the squares of so many independent coordinates of noise, over the claimed variance, say of its size."""
+    error, ratio = 1 - confidence, math.sqrt(squares / count)
+    violated, least_seen = float(chi2.cdf(squares, count)) < error, math.sqrt(float(chi2.ppf(error, count)) / count)
+    return Finding(
+        subject=f"{subject}: its noise",
+        claim="the noise has the standard deviation that the sensitivity and the guarantee ask for, or a greater one",
+        attack="the squares of all coordinates of all releases' noise, added up",
+        effort=f"{count:,} coordinates; {effort}",
+        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
+        meaning=f"noise of {ratio:.4g} times the claimed standard deviation{': it is too small' if violated else ''}",
+        measure="noise/claimed",
+        found=ratio,
+        confidence=confidence,
+        noticeable=f"a standard deviation below {least_seen:.4g} of the claimed one, more often than not",
+        estimator="chi-squared",
+    )
 
 
 def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
@@ -711,20 +708,24 @@ def audit_objective(
         noises: that releases draw.
         on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
     """
-    drawn, records = 0, problems.shape.records
+    drawn, records, squares = 0, problems.shape.records, 0.0
+    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
 
     def draw(side: TiltedErm, count: int) -> np.ndarray:
-        nonlocal drawn
+        nonlocal drawn, squares
         scores, start = np.empty(count), solve(side, noises.tolerance, most=records)
         for trial in range(count):
             theta = tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
             scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
+            squares += float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2
             on_done(drawn)
         return scores
 
     how = "released weights, by the likelihood ratio of the two datasets"
-    claim = tested(objective_words(guarantee), guarantee, how, problems.where, plan)
-    return attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
+    subject = objective_words(guarantee)
+    claim = tested(subject, guarantee, how, problems.where, plan)
+    shown = attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
+    return (*shown, noise_size(subject, squares, drawn * problems.shape.width, plan.confidence, problems.where))
 
 
 def audit_line(guarantee: ApproximateDP, problems: Problems, noises: Noises) -> Finding:

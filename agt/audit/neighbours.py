@@ -17,8 +17,9 @@ Formal guarantees
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from agt.data.dataset import Records
 from agt.errors import AgtError
 from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import KINDS, EnsembleModel, Model, fit, fit_members
+from agt.models.votes import VotesModel
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
@@ -41,6 +43,8 @@ EDITS_PER_WORKER = 24  # fewer are trained before a process has started
 WAYS = ("against", "against", "against", "saturating", "saturating", "mixed", "copy", "zero", "beyond")
 SIZES = (1.0, 30.0, 1e4)  # of features, in units of the ranges that were seen; the first alone is within them
 FARTHER = (1e6, 1e15, 1e30)
+HALVINGS = 60  # of a line between two queries
+Read = Callable[[np.ndarray], np.ndarray]
 NAMES = 24  # tried for a newcomer
 BOTH, LEAVES, COMES = (True, True), (True, False), (False, True)
 SIDES = {
@@ -53,6 +57,29 @@ SIDES = {
 """Relation -> (somebody goes, somebody comes) in one k, as often as it is tried; written down here once more, as an audit
 that asked the rules (relations.py) would repeat their mistakes. One side alone is within one k of those with both."""
 _PROBED = 2**20  # names may be probed at once: they are no batch
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+
+def on_line(begin: np.ndarray, end: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """[n, ...] float64: so far [n] of the way from each beginning to its end."""
+    along: np.ndarray = begin + share.reshape(-1, *[1] * (begin.ndim - 1)) * (end - np.asarray(begin, dtype=np.float64))
+    return along
+
+
+def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([n] how far along a line the same is read as at its beginning, [n] the next number, at which it is not).
+
+    Args:
+        read: queries -> [n] what is to be told apart; it differs between the two ends of each line.
+    """
+    low, high, start = np.zeros(len(begin)), np.ones(len(begin)), read(begin)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        same = read(on_line(begin, end, middle)) == start
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return low, high
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -187,6 +214,15 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
     except AgtError as error:
         return error
     return replace(made, problem=None)  # type: ignore[type-var]
+
+
+def members_margins(model: Model, queries: np.ndarray) -> np.ndarray:
+    """[T, lines, n] margins of each member; of members that only vote, how each of them labels: 1 or -1."""
+    if not model.problem.settings.certificate.votes:
+        return np.stack([member.margins(queries) for member in getattr(model, "members", (model,))])
+    voting, classes = cast(VotesModel, model), model.problem.classes
+    own = voting.labels(voting.phi(queries))[:, None] == np.arange(classes)[1 if classes == 2 else 0 :, None]
+    return np.where(own, 1.0, -1.0)
 
 
 def _with_its_draws(model: RemovalModel, records: Records) -> Model:

@@ -600,9 +600,8 @@ class Dataset:
                 raise DataError(f"{self.name}: the {split} split is empty")
             if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
                 raise DataError(f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}")
-        if not self.shard and len(np.unique(self.train.labels)) < 2:
-            only = self.classes[int(self.train.labels[0])]
-            raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
+        if len(self.classes) < 2:
+            raise DataError(f"{self.name}: every record has the class {self.classes[0]!r}; at least two are needed")
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(f"{self.name}: train and test features differ in shape")
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import pandas as pd
@@ -48,6 +48,10 @@ _WHOLE_BYTES = 2**23  # of text that is read as a whole; sixteen times as many o
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
+COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
+"""A number as it is written where a comma stands before decimals."""
+ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
+_DAY = 86_400e6  # microseconds
 _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell whole ones apart
 
 
@@ -59,11 +63,13 @@ class CsvFormat:
         separator: the one character between cells.
         encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
         header: the first line names the columns; otherwise they are column1, column2, ...
+        decimal: what stands before the decimals of a number; a comma: points may stand between its thousands.
     """
 
     separator: str = ","
     encoding: str = "utf-8"
     header: bool = True
+    decimal: Literal[".", ","] = "."
 
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or self.separator in '"\r\n':
@@ -72,6 +78,15 @@ class CsvFormat:
             codecs.lookup(self.encoding)
         except LookupError:
             raise ValueError(f"encoding={self.encoding} is unknown: use utf-8, latin-1, cp1252 or utf-16") from None
+
+    def plain(self, cells: pa.Array) -> pa.Array:
+        """Text without blanks around it, each number in it with a point, so that Arrow reads it."""
+        cells = pc.utf8_trim_whitespace(cells)
+        if self.decimal == ".":
+            return cells
+        bare = pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
+        other = pc.if_else(pc.match_substring_regex(cells, ISO_DATE), cells, "?")  # 1.5 is no number here
+        return pc.if_else(pc.match_substring_regex(cells, COMMA), bare, other)
 
     @property
     def codec(self) -> str:
@@ -123,22 +138,24 @@ class Columns:
         path: the file, for messages.
         names: its columns, or the keys of an npz.
         read: the raw column: a numpy array (npz, npy) or an Arrow column (csv, parquet).
-        untyped: True for a csv, whose cells are text.
-        header: a csv's first line names the columns.
+        form: how a csv, whose cells are text, was cut into them; None: another kind of file.
         first: these are some of a large file's rows, beginning with the one of this index; None: all of them.
+        sent: by a program, as JSON: true is no number there, and a list of one value is none either.
     """
 
     path: Path
     names: tuple[str, ...]
     read: Callable[[str], np.ndarray | pa.Array]
-    untyped: bool = False
-    header: bool = True
+    form: CsvFormat | None = None
     first: int | None = None
+    sent: bool = False
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
         if name not in self.names:
-            cut = "; what separates its cells is dataset.csv.separator" if self.untyped and len(self.names) == 1 else ""
+            cut = ""
+            if self.form and len(self.names) == 1:
+                cut = f"; lines are cut at {self.form.separator!r}: else train with another dataset.csv.separator"
             raise DataError(
                 f"{self.path}: no column or key '{name}', which {setting} names{nearest(name, self.names)}{cut}"
             )
@@ -153,13 +170,13 @@ class Columns:
         Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
         a header, each of them is one line, and otherwise nothing is said.
         """
-        if self.first is not None or not self.untyped or not self.names:
+        if self.first is not None or self.form is None or not self.names:
             return row_words(row + (self.first or 0))
         with open_text(self.path, "latin-1") as file:  # any bytes; only line ends matter
             lines = sum(1 for _ in file)
-        if lines != len(self.raw(self.names[0], "")) + self.header:
+        if lines != len(self.raw(self.names[0], "")) + self.form.header:
             return row_words(row)
-        return f"{row_words(row)} (line {row + 1 + self.header} of the file)"
+        return f"{row_words(row)} (line {row + 1 + self.form.header} of the file)"
 
     def refuse(self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str) -> None:
         """Raise DataError for the first row of a column that is bad, if there is one.
@@ -183,7 +200,7 @@ class Columns:
             missing: text that stands for no value, beside what does so anyway.
         """
         column = self.raw(name, setting)
-        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1:
+        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1 and not self.sent:
             column = column[:, 0]
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
             raise DataError(f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row")
@@ -209,28 +226,36 @@ class Columns:
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
         """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
         met = {*map(str, values)} & {*NULLS}
-        if met and self.untyped:
+        if met and self.form:
             raise DataError(
                 f"{self.path}: {setting} lists '{min(met)}', which in a csv stands for a missing value: write another "
                 "word in the file, or give the data as parquet"
             )
 
     def numbers(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
-        """[n] float64; a missing value is NaN. Raises DataError naming the first value that is no number.
+        """[n] float64; a missing value is NaN, a date, or a date and time, days since 1970-01-01.
 
         Args:
             missing: as in ``column``.
+
+        Raises:
+            DataError: naming the first value that is none of these.
         """
         column = self.column(name, setting, missing)
         if is_text(column):
-            trimmed = pc.utf8_trim_whitespace(column)
+            cells = (self.form or CsvFormat()).plain(column)
             try:
-                column = trimmed.cast(pa.float64())
+                column = _read_numbers(cells)
             except pa.ArrowInvalid:
-                bad = pc.equal(trimmed, next(value for value in pc.unique(trimmed) if not _is_number(value)))
-                why = "expected a number, written with a point and nothing between thousands, as in 1234.5"
-                self.refuse(name, setting, pc.fill_null(bad, False), trimmed, why)
-        if pa.types.is_boolean(column.type):
+                bad = pc.equal(cells, next(value for value in pc.unique(cells) if not _is_number(value)))
+                why = "written with a point and nothing between thousands, as in 1234.5 (a comma: +dataset.csv.decimal=',')"
+                if self.form and self.form.decimal == ",":
+                    why = "written with a comma, as in 1.234,5 (dataset.csv.decimal)"
+                why = f"expected a number, {why}, or a date such as 2024-12-31"
+                self.refuse(name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why)
+        if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
+            column = _days(column)
+        if pa.types.is_boolean(column.type) and not self.sent:
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
@@ -270,7 +295,7 @@ class Columns:
             exact = 2.0 ** _EXACT_BITS.get(column.type.bit_width, 53) if as_text else 0.0
             why = "a decimal number, or one too large to tell from the next whole one: store whole numbers or text"
             self.refuse(name, setting, numbers >= exact, column, why)
-        elif self.untyped and not as_text:
+        elif self.form and not as_text:
             self._check_one_kind(words, name, setting)
         if pc.any(pc.not_equal(trimmed, words)).as_py() and len(pc.unique(trimmed)) < len(pc.unique(words)):
             raise DataError(
@@ -283,7 +308,7 @@ class Columns:
         found = {kind: pc.match_substring_regex(words, shape) for kind, shape in _KINDS.items()}
         found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(_KINDS.values())))
         kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
-        why = f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or set dataset.id_as_text=true"
+        why = f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or train with dataset.id_as_text=true"
         if len(kinds) > 1 or kinds == ["a decimal number"]:
             self.refuse(name, setting, found[kinds[-1]], words, why)
 
@@ -385,9 +410,30 @@ def missing_word(word: str | None) -> bool:
     return word is None or word.strip() in NULLS
 
 
+def _read_numbers(cells: pa.Array) -> pa.Array:
+    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor date."""
+    dates = pc.match_substring_regex(cells, ISO_DATE)
+    numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
+    if not pc.any(dates).as_py():
+        return numbers
+    return pc.if_else(dates, _days(pc.if_else(dates, cells, pa.scalar(None, cells.type))), numbers)
+
+
+def _days(dates: pa.Array) -> pa.Array:
+    """float64, days since 1970-01-01; of a time within a day its fraction."""
+    return pc.divide(dates.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), _DAY)
+
+
+def days(date: str) -> float:
+    """The same of one date; raises ValueError where it is none."""
+    if not re.match(ISO_DATE, date):
+        raise ValueError(f"{date!r} is no date such as 2024-12-31")
+    return float(_days(pa.array([date]))[0].as_py())
+
+
 def _is_number(value: pa.Scalar) -> bool:
     with suppress(pa.ArrowInvalid):
-        value.cast(pa.float64())
+        _read_numbers(pa.array([value.as_py()], pa.string()))
         return True
     return False
 
@@ -404,7 +450,7 @@ def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
-        return "its text is not UTF-8; save it as UTF-8, or set dataset.csv.encoding, to latin-1 say"
+        return "its text is not UTF-8; save it as UTF-8, or train with another dataset.csv.encoding, latin-1 say"
     return first_line(error)
 
 
@@ -495,7 +541,7 @@ def _open_table(path: Path, form: CsvFormat) -> Columns:
     names = form.names(path)
     _refuse_repeated(names, path)
     table = pa.csv.read_csv(path, *form.options(names))
-    return Columns(path, names, lambda name: table.column(name).combine_chunks(), untyped=True, header=form.header)
+    return Columns(path, names, lambda name: table.column(name).combine_chunks(), form)
 
 
 def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
@@ -520,7 +566,7 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
     try:
         for names, read, rows in _blocks(path, form or CsvFormat()):
             _refuse_repeated(names, path)
-            yield Columns(path, names, read, untyped=is_delimited(path), first=first)
+            yield Columns(path, names, read, form or CsvFormat() if is_delimited(path) else None, first)
             first += rows
     except _DAMAGED as error:
         raise DataError(f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}") from None
@@ -586,7 +632,7 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> Columns:
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in the other")
-    return Columns(Path(name), tuple(rows[0]), lambda key: _sent([row[key] for row in rows], f"{name}: '{key}'"))
+    return Columns(Path(name), tuple(rows[0]), lambda key: _sent([row[key] for row in rows], f"{name}: '{key}'"), sent=True)
 
 
 def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
@@ -612,6 +658,8 @@ def _sent_lists(values: list[Any], where: str) -> np.ndarray:
         array = np.array(values)
     except (ValueError, OverflowError):
         raise DataError(f"{where}: lists of different lengths") from None
+    if bool in set(map(type, np.array(values, dtype=object).ravel().tolist())):
+        raise DataError(f"{where}: expected lists of numbers, and true or false is none")
     if array.dtype.kind == "i" and array.size and array.min() >= 0 and array.max() <= 255:
         return array.astype(np.uint8)
     if array.dtype.kind not in "if":

@@ -8,11 +8,11 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt.data.dataset import DataError, ordinal
-from agt.data.files import SEPARATORS, Columns, CsvFormat, as_word, is_delimited, open_columns, open_text
+from agt.data.files import COMMA, ISO_DATE, SEPARATORS, Columns, CsvFormat, as_word, is_delimited, open_columns, open_text
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.errors import nearest
 
@@ -40,10 +40,13 @@ _PEOPLE = {"person", "patient", "customer", "client", "subject", "user", "accoun
 _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "churn", "churned", "income", "response"} | {
     "survived", "diagnosis", "exited", "fraud", "approved", "readmitted", "deposit", "risk", "creditability", "attrition",
     "stroke", "died", "deceased", "mortality", "spam", "subscribed", "purchased", "converted", "kredit",
+    "canceled", "cancelled", "letter", "lettr", "digit",
 }  # fmt: skip
 _MAYBE_LABELS = {"type", "species", "quality", "status", "result", "condition", "output", "disease", "num", "grade"} | {
     "severity", "category", "cover", "death", "alive", "group",
 }  # fmt: skip
+_OF_A_LABEL = {"type", "amount", "date", "rate", "score", "count", "number", "size", "source", "channel", "method", "time"}
+_TELLS, _BINS, _BIN_ROWS = 0.99, 64, 20
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
 _MOST_GAPS = 100
@@ -68,6 +71,7 @@ class Column:
         numeric: the range or edges proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         public: the range is the type's own and was not read off the records.
+        tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise 0.
         remark: why it is left out and how to include it, or what to think of.
     """
 
@@ -82,6 +86,7 @@ class Column:
     numeric: tuple[float, ...] = ()
     categorical: tuple[str, ...] = ()
     public: bool = False
+    tells: float = 0.0
     remark: str = ""
 
 
@@ -125,8 +130,8 @@ def inspect_table(
     *,
     label: str | None = None,
     id: str | None = None,
-    form: CsvFormat | None = None,
     header: bool | None = None,
+    form: Mapping[str, Any] = MappingProxyType({}),
     missing_values: Sequence[str] = (),
     most_values: int = MOST_VALUES,
 ) -> Inspection:
@@ -134,19 +139,22 @@ def inspect_table(
 
     Args:
         label, id: columns whose part the owner states; None: the likeliest.
-        form: how a csv is cut; None: guessed from its first lines.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
+        form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
         most_values: a column of text with more distinct values is left out.
 
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line that looks like data.
     """
-    columns, form = _open(path, form, header)
+    columns = _open(path, form, header)
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
     looks = {name: _values(columns, name, missing_values) for name in columns.names}
+    if columns.form and _commas(looks.values()):
+        columns = replace(columns, form=replace(columns.form, decimal=","))
+        looks = {name: _values(columns, name, missing_values) for name in columns.names}
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: no rows: there is nothing to look at")
@@ -156,18 +164,20 @@ def inspect_table(
     if id is None:
         id = next((c.name for c in seen if c.kind == "id" and not c.remark and c.name != label), None)
     classes = () if label is None else _classes(looks[label], path)
-    return Inspection(path, form, rows, tuple(seen), label, labels, id, classes)
+    if label is not None:
+        seen = [replace(c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0) for c in seen]
+    return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
 
 
-def _open(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
+def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> Columns:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
     if not is_delimited(path) or not path.is_file():
-        return open_columns(path, "file"), None
-    form = form or sniffed(path, header is not False)
+        return open_columns(path, "file")
+    form = replace(sniffed(path, header is not False), **given)
     if header is None:
         _check_header(path, form)
-    return open_columns(path, "file", form=form), form
+    return open_columns(path, "file", form=form)
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
@@ -189,29 +199,16 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 @dataclass(frozen=True)
 class _ColumnValues:
     # The distinct values of a column.
-    # cells: the column itself; seen: word (a distinct value that is not missing, as it is), number (float64, NaN: none),
-    # count (of its rows); missing: rows without one; markers: words taken for missing.
+    # cells: the column itself; words: distinct values that are not missing, as they are; numbers: [distinct] float64, NaN
+    # where a word is none; counts: [distinct] of rows; missing: rows without a value; markers: words taken for missing.
 
     name: str
     cells: pa.Array
-    seen: pa.Table
+    words: pa.Array
+    numbers: np.ndarray
+    counts: np.ndarray
     missing: int
     markers: tuple[str, ...] = ()
-
-    @cached_property
-    def words(self) -> pa.Array:
-        # The distinct values.
-        return self.seen["word"].combine_chunks()
-
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        # [distinct] float64; NaN: no number.
-        return np.array(self.seen["number"].to_numpy())
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        # [distinct] how many rows have each.
-        return np.array(self.seen["count"].to_numpy())
 
     @property
     def text(self) -> bool:
@@ -239,8 +236,9 @@ class _ColumnValues:
 
     def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
         # Some values (true) count as missing.
-        missing = self.missing + (pc.sum(self.seen.filter(lost)["count"]).as_py() or 0)
-        return _ColumnValues(self.name, self.cells, self.seen.filter(pc.invert(lost)), missing, markers)
+        kept = ~np.asarray(lost, dtype=bool)
+        missing, words = self.missing + int(self.counts[~kept].sum()), self.words.filter(pa.array(kept))
+        return _ColumnValues(self.name, self.cells, words, self.numbers[kept], self.counts[kept], missing, markers)
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
@@ -257,12 +255,12 @@ def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> _Colu
         cells = cells.cast(pa.float64() if pa.types.is_decimal(cells.type) else kinds.get(cells.type, cells.type))
     words, counts = pc.value_counts(pa.nulls(0) if nested else cells).flatten()
     numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
-    text = pc.utf8_trim_whitespace(words) if pa.types.is_string(words.type) else words
+    text = (columns.form or CsvFormat()).plain(words) if pa.types.is_string(words.type) else words
     if text is not words:
         text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
     numbers = text.cast(pa.float64()) if numeric or text is not words else pa.nulls(len(words), pa.float64())
-    table = pa.table({"word": words, "number": pc.fill_null(numbers, np.nan), "count": counts})
-    look = _ColumnValues(name, cells, table, cells.null_count if nested else 0)
+    plain, missing = np.array(pc.fill_null(numbers, np.nan)), cells.null_count if nested else 0
+    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing)
     look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
 
@@ -282,6 +280,31 @@ def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _Col
 # -- what is proposed for it ----------------------------------------------------------------------------------------------
 
 
+def _commas(looks: Iterable[_ColumnValues]) -> bool:
+    # Whether numbers in a csv have a decimal comma: a column of nothing else, and none that has a decimal point.
+    texts = [look for look in looks if look.text and len(look.words)]
+    if any(look.numeric and look.fit(r"\.(\d{1,2}|\d{4,})$").any() for look in texts):
+        return False
+    return any(look.fit(COMMA).all() and look.fit(r",(\d{1,2}|\d{4,})$").any() for look in texts)
+
+
+def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
+    # The share of rows whose label the most frequent one of their value, or of their bin, is; 0 unless it is nearly all.
+    most = max(2, min(_BINS, rows // _BIN_ROWS))
+    if look.date or not 0 < len(look.words) <= (rows if look.numeric else most) or pa.types.is_nested(look.cells.type):
+        return 0.0
+    codes = np.unique(look.numbers, return_inverse=True)[1] if look.numeric else np.arange(len(look.words))
+    if codes.max() >= most:
+        counts = np.bincount(codes, look.counts)
+        codes = ((counts.cumsum() - counts) / counts.sum() * most).astype(int)[codes]
+    places = (pc.index_in(of.cells, of.words).fill_null(len(of.words)).to_numpy() for of in (look, label))
+    value, answer = (next(places), next(places))
+    table = np.zeros((codes.max() + 2, len(label.words) + 1))
+    np.add.at(table, (np.append(codes, codes.max() + 1)[value], answer), 1)
+    share, constant = table.max(axis=1).sum() / rows, table.sum(axis=0).max() / rows
+    return float(share) if share >= _TELLS and 1 - share <= (1 - constant) / 10 else 0.0
+
+
 def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # What a column holds, and what is proposed for it; the first of these that fits.
     distinct = len(look.words)
@@ -296,7 +319,7 @@ def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) 
     if distinct == 1 and not look.missing:
         return replace(seen, kind="constant", remark="every row has the same value")
     if look.date:
-        return replace(seen, kind="date", remark="a date: write it as a number, days since a public date, to use it")
+        return _date(columns, look, replace(seen, kind="date"))
     identity = _identity(look, rows, most_values)
     if identity is not None:
         return replace(seen, kind="id", remark=identity)
@@ -304,6 +327,21 @@ def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) 
         raw: Any = columns.raw(look.name, "file")
         return _number(seen, look, raw.type)
     return _words(columns, seen, look, rows, most_values)
+
+
+def _date(columns: Columns, look: _ColumnValues, seen: Column) -> Column:
+    # Whole years around dates that are read as days since 1970-01-01.
+    if look.text and not look.fit(ISO_DATE).all():
+        return replace(seen, remark="a date: write it as year-month-day, 2024-12-31, to use it")
+    try:
+        numbers = columns.numbers(look.name, "file", seen.markers)
+    except DataError:
+        return replace(seen, remark="a time of day, or a date that no calendar has")
+    low, high = (
+        float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int)) for f in (np.nanmin, np.nanmax)
+    )
+    years = np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
+    return replace(seen, low=float(np.nanmin(numbers)), high=float(np.nanmax(numbers)), numeric=tuple(years.tolist()))
 
 
 def _identity(look: _ColumnValues, rows: int, most_values: int) -> str | None:
@@ -379,7 +417,8 @@ def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str |
     for place, column in enumerate(columns):
         if column.kind in ("number", "category") and 2 <= column.distinct <= MAX_FOUND:
             tokens = set(_tokens(column.name))
-            scores[column.name] = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
+            named = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
+            scores[column.name] = 0.0 if tokens & _OF_A_LABEL else named  # the type of a deposit
             scores[column.name] += 2.0 * (place == len(columns) - 1) - 2.0 * (column.missing > 0)
             scores[column.name] += 1.0 if column.distinct == 2 else 0.5 if column.distinct <= 20 else 0.0
     names = sorted(scores, key=lambda name: -scores[name])

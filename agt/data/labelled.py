@@ -1,7 +1,8 @@
-"""Files of labelled records that users bring: everything about them but their features, which each kind makes its own way.
+"""Labelled records that users bring, in files or in memory.
 
-One path leads from a file to a dataset: read the columns, name the records, split them, make features, index the classes,
-and list what all of that rests on.
+One path leads from a file to a dataset: read the columns, name the records, split them, make features (each kind of file in
+its own way), index the classes, and list what all of that rests on. Of arrays code sees numbers and not where they come
+from: what a condition needs to know about them is said in ``Declared``, or is not held.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from agt.data.dataset import (
@@ -25,17 +27,21 @@ from agt.data.dataset import (
     as_array,
     classes_fact,
     default_ids,
+    features_fact,
     hash_split,
     id_facts,
+    ordinal,
+    public_fact,
     records,
     row_words,
+    size_fact,
     split_fact,
 )
 from agt.data.erasure import IsErased, check_last, never
 from agt.data.files import Columns, CsvFormat, changed_of, is_large, missing_word, open_blocks, open_columns, same_length
-from agt.errors import nearest
-from agt.facts import Fact, Grounds, grounds
-from agt.settings import DeclaredSize, schema, validate
+from agt.errors import ConfigError, nearest
+from agt.facts import Fact, Grounds, declared, grounds, proved, void
+from agt.settings import MOST_ROWS, DeclaredSize, schema, validate
 from agt.store import locate
 
 MAX_FOUND = 100
@@ -95,7 +101,7 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
 
 def class_indices(
     words: np.ndarray,
-    classes: Sequence[str],
+    classes: Sequence[Any],
     path: Path,
     row_of: Callable[[int], str] = row_words,
     optional: bool = False,
@@ -103,20 +109,22 @@ def class_indices(
     """[n] int64 indices into ``classes``.
 
     Args:
-        words: [n] labels as text, None where missing.
+        words: [n] labels as text, None where missing; or values of the kind that classes are.
         row_of: names a row in messages.
         optional: take a missing label as UNLABELLED (queries).
 
     Raises:
         DataError: a label is missing or not among the classes.
     """
-    index: dict[str | None, int] = {name: i for i, name in enumerate(classes)} | ({None: UNLABELLED} if optional else {})
-    bad = set(words.tolist()) - index.keys()
-    if bad:
-        row, word = next((row, word) for row, word in enumerate(words) if word in bad)
-        label = "no label" if missing_word(word) else f"the label '{word}'{nearest(word, classes)}"
-        raise DataError(f"{path}: {row_of(row)} has {label}; the classes are {', '.join(classes)}")
-    return np.fromiter((index[word] for word in words), dtype=np.int64, count=len(words))
+    index = {name: i for i, name in enumerate(classes)} | ({None: UNLABELLED} if optional else {})
+    labels = words.tolist()
+    row = next((row for row, word in enumerate(labels) if word not in index), None)
+    if row is not None:
+        word, known = labels[row], [*map(str, classes)]
+        none = word is None or missing_word(str(word))
+        label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
+        raise DataError(f"{path}: {row_of(row)} has {label}; the classes are {', '.join(known)}")
+    return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
 
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
@@ -471,39 +479,33 @@ class LabelledFile(ABC):
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
         labels = query_labels(columns, self.label, constants.classes, len(features))
-        outside = _combined(self._outside(content, constants))
-        return queries(
-            columns, features, content, labels, self.id or "id", self.id_as_text, outside, self._query_groups(columns)
-        )
+        outside, groups = _combined(self._outside(content, constants)), self._query_groups(columns)
+        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
 
     def _query_groups(self, columns: Columns) -> dict[str, np.ndarray]:
         return {name: _subgroups(columns, name) for name in self.subgroups if name in columns.names}
 
     def _streamed(self, path: Path, constants: FileConstants) -> Records:
         # Queries of a large file: one pass for what is known of them by name, and one for each who asks for features.
-        id, state, outside = self.id or "id", changed_of(path), list[Outside]()
+        id, state, labels, outside = self.id or "id", changed_of(path), list[np.ndarray](), list[Outside]()
         found: list[dict[str, np.ndarray]] = []
-        rows = 0
         for columns in open_blocks(path, self._form):
-            content = self._content(columns)
-            count = len(content[0])
-            part = {f"group {name}": values for name, values in self._query_groups(columns).items()}
+            content, known = self._content(columns), self._query_groups(columns)
+            labels.append(query_labels(columns, self.label, constants.classes, len(content[0])))
             if id in columns.names:
-                part["id"] = columns.ids(id, "dataset.id", self.id_as_text)
-            if self.label in columns.names:
-                part["label"] = query_labels(columns, self.label, constants.classes, count)
-            same_length(path, count, part)
-            found.append(part)
-            rows += count
+                known[id] = columns.ids(id, "dataset.id", self.id_as_text)
+            same_length(path, len(content[0]), {self.label: labels[-1], **known})
+            found.append(known)
             outside += self._outside(content, constants)
+        rows = sum(map(len, labels))
         if not rows:
             raise DataError(f"{path}: no rows: at least one query is needed")
-        whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+        whole = {name: np.concatenate([known[name] for known in found]) for name in found[0]}
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
-            whole.pop("label", np.broadcast_to(np.int64(UNLABELLED), rows)),
-            whole.pop("id", as_array(Numbered(rows))),
-            groups={name.removeprefix("group "): values for name, values in whole.items()},
+            np.concatenate(labels),
+            whole.get(id, as_array(Numbered(rows))),
+            groups={name: whole[name] for name in self.subgroups if name in whole},
             outside=_combined(outside),
         )
 
@@ -526,8 +528,15 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[FileRows]) -> tuple[str, ...]:
-        found = [rows.labels[~rows.erased] for rows in files]
-        return self._listed or class_names(np.concatenate(found), files[0].columns.path)
+        if self._listed:
+            return self._listed
+        trained = {*files[0].labels[files[0].train].tolist()}
+        if len(trained) == 1:
+            raise DataError(
+                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: list the public classes "
+                "in dataset.classes, which need not all occur"
+            )
+        return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
         return classes_fact(None if self.classes is None else "dataset.classes")
@@ -547,3 +556,197 @@ def _subgroups(columns: Columns, name: str) -> np.ndarray:
             "groups are told apart: name a column of few, such as one with ranges of this one"
         )
     return np.array([found[word] for word in words], dtype=object)
+
+
+# -- arrays in memory: what programs and notebooks train on (agt/api.py) ---------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What whoever trains says about data and settings, and no code can check. Claims list each with what would break it.
+
+    Attributes:
+        classes: the public list of label values, in the order of the classes; None: the sorted values found (condition e is
+            then not held).
+        size: a public constant, about how many training records there are; None: counted (condition c is then not held).
+        features: each row was made from its own record alone, by public constants. Not so after a scaler, an imputer or
+            components that were fitted on these records.
+        settings: every setting was chosen on public data, or is a constant that somebody else published.
+        ids: the ``ids`` and ``units`` given are the records' and the people's own, whatever becomes of other records.
+
+    Raises:
+        ConfigError: a size out of range, or a declaration that is neither True nor False.
+    """
+
+    classes: Sequence[object] | None = None
+    size: int | None = None
+    features: bool = False
+    settings: bool = False
+    ids: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
+            raise ConfigError(f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}")
+        if self.classes is not None and (isinstance(self.classes, str) or not isinstance(self.classes, Iterable)):
+            raise ConfigError(f"declared.classes={self.classes!r}: give the list of label values")
+        for name in ("features", "settings", "ids"):
+            if type(getattr(self, name)) is not bool:
+                raise ConfigError(f"declared.{name}={getattr(self, name)!r}: say True or False")
+
+
+def dataset_of(
+    x: np.ndarray,
+    y: np.ndarray,
+    declarations: Declared,
+    ids: np.ndarray | None = None,
+    units: np.ndarray | None = None,
+    public: np.ndarray | None = None,
+) -> tuple[Dataset, np.ndarray]:
+    """A dataset without a test split, and the values of its classes.
+
+    Args:
+        x: [n, ...] numbers.
+        y: [n] class labels.
+        ids: [n] unique names; None: hashes of the content.
+        units: [n] whose record each is; None: each its own.
+        public: [n] bool, True where a record is public; None: all are private.
+
+    Raises:
+        DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
+    """
+    x, y = features_of(x), _values_of("y", y, len(x))
+    classes = _values_of_classes(y, declarations.classes)
+    labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
+    units = None if units is None else _names("units", units, len(x))
+    public = None if public is None else _values_of("public", public, len(x))
+    if public is not None and public.dtype != bool:
+        raise DataError(f"public: expected True or False for each record, got {public.dtype}")
+    named = default_ids(x, labels, units, public, exact=True) if ids is None else _names("ids", ids, len(x))
+    everyone = records(x, labels, named, units, public)
+    named_by = {"ids": None if ids is None else named, "units": units}
+    facts = [_ids_fact(name, values, declarations.ids) for name, values in named_by.items() if values is not None]
+    if ids is None:
+        facts.insert(0, proved("each record's id is a hash of its own content"))
+    if public is not None:
+        facts.append(public_fact("the records marked public are public"))
+    dataset = Dataset(
+        name="arrays",
+        classes=tuple(str(value) for value in classes.tolist()),
+        train=everyone,
+        test=everyone.take(np.empty(0, dtype=np.int64)),
+        declared_size=declarations.size,
+        scaling={},
+        selection=grounds(*facts, _features_fact(declarations.features)),
+        preprocessing=grounds(_classes_fact(declarations.classes is not None)),
+        size=None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)"),
+        tested=False,
+    )
+    return dataset, classes
+
+
+def query_records(x: np.ndarray) -> Records:
+    """Unlabelled queries.
+
+    Raises:
+        DataError: no numbers, or a NaN.
+    """
+    x = features_of(x)
+    labels = np.full(len(x), UNLABELLED, dtype=np.int64)
+    return records(x, labels, np.arange(len(x)).astype(str))
+
+
+def features_of(x: object) -> np.ndarray:
+    """[n, ...] float32 or float64; whole numbers and flags become float64, in which every one below 2^53 is exact.
+
+    Raises:
+        DataError: no array of numbers with one row for each record.
+    """
+    if np.ma.is_masked(x):
+        raise DataError("features: masked values are missing ones: repair or drop their records")
+    try:
+        features = np.asarray(x)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"features: cannot be taken as an array of numbers ({error})") from None
+    if features.dtype.kind not in "fiub" or features.ndim < 2:
+        raise DataError(
+            f"features: expected numbers of shape [records, ...], got {features.dtype} of shape {features.shape}: "
+            "one row for each record (a single one: x[None])"
+        )
+    if features.dtype in (np.float32, np.float64):
+        return features
+    with np.errstate(over="ignore"):
+        return features.astype(np.float64)
+
+
+def _values_of(name: str, values: object, n: int) -> np.ndarray:
+    """One value for each record, none of them missing.
+
+    Raises:
+        DataError: another number of values, or a missing one (counted from 0, as arrays are).
+    """
+    try:
+        column = np.asarray(values)
+        missing = np.flatnonzero(pd.isna(column)).tolist() if column.shape == (n,) else []
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"{name}: cannot be taken as one value for each record ({error})") from None
+    if column.shape != (n,):
+        raise DataError(f"{name} has the shape {column.shape}, and there are {n} records: expected ({n},)")
+    if len(missing):
+        raise DataError(f"{name}: row {missing[0]} has no value: every record needs one")
+    if column.dtype == object and not all(isinstance(value, str | int | float) for value in column.tolist()):
+        raise DataError(f"{name}: expected numbers or text")
+    return column
+
+
+def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.ndarray:
+    # The label values in the order of the classes.
+    if listed is not None:
+        classes = np.asarray(list(listed))
+        if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
+            raise DataError(f"declared.classes: expected two distinct values or more, got {list(listed)!r}")
+        return classes
+    try:
+        classes = np.unique(y)
+    except TypeError:
+        raise DataError("y: its values cannot be put in order: list them in declared.classes") from None
+    if len(classes) > MAX_FOUND:
+        raise DataError(
+            f"y: {len(classes)} distinct values: is this a regression target? Cut a number into ranges first, or if these "
+            "are classes, list them in declared.classes"
+        )
+    return classes
+
+
+def _names(name: str, values: np.ndarray, n: int) -> np.ndarray:
+    plain = _values_of(name, values, n).tolist()
+    if not all(isinstance(value, str | int) and not isinstance(value, bool) for value in plain):
+        raise DataError(f"{name}: expected whole numbers or text, each written in one form")
+    return np.array([str(value) for value in plain])
+
+
+def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
+    broken_by = "one is a row number, or is given anew when another record comes or goes"
+    if permanent:
+        return declared(f"the {name} given are for good (declared.ids=True)", broken_by)
+    counted = "count the rows" if ordinal(values) else "may be places in a table, such as an index"
+    return void(
+        f"the {name} given {counted}: a record that goes would then rename others, and move them to other batches; leave "
+        "them out (hashes of content then), or say that they are the records' own with declared.ids=True"
+    )
+
+
+def _features_fact(said: bool) -> Fact:
+    if said:
+        return features_fact(
+            "each row of features was made from its own record alone, by public constants (declared.features=True)"
+        )
+    return void(
+        "nobody declared how the features were made: if each row comes from its own record alone, by public constants "
+        "(no scaler fitted on these records), say so with declared.features=True"
+    )
+
+
+def _classes_fact(listed: bool) -> Fact:
+    if listed:
+        return declared("the list of classes is public (declared.classes)", "it was read off the records")
+    return void("the list of classes was found in y: give the public list in declared.classes")

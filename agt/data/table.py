@@ -20,6 +20,7 @@ Formal guarantees
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -30,16 +31,21 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, split_fact
-from agt.data.files import NULLS, Columns, CsvFormat, open_columns, same_length
+from agt.data.files import NULLS, Columns, CsvFormat, days, open_columns, same_length
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
 
-Limits = tuple[float, ...]
+
+def _as_number(value: object) -> object:
+    return days(value) if isinstance(value, str) and re.match(r"\d{4}-\d", value) else value
+
+
+Limits = tuple[Annotated[float, BeforeValidator(_as_number)], ...]
 MOST_FEATURES = 2**16
 HALVINGS = 10
 CROSS_KEY = "table/crosses"
@@ -72,7 +78,7 @@ class Table(LabelledFile):
     Attributes (the others: ``LabelledFile``):
         path: csv, parquet or npz.
         numeric: column -> public [low, high], or more numbers: public edges of bins, increasing, the first and the last
-            being the range; null: the range is taken from the training records, which is not public.
+            being the range (of a column of dates: dates); null: the range is taken from the training records, not public.
         categorical: column -> public list of values.
         bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to [-1, 1] instead.
         crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
@@ -141,7 +147,7 @@ class Table(LabelledFile):
 
     def formula(self) -> dict[str, Any]:
         """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
-        if self.crosses or not self.csv.header:
+        if self.crosses or not self.csv.header or self.csv.decimal != ".":
             return {}
         return {
             "columns": self._encoding(self._limits(self._constants())).rows,
@@ -189,7 +195,7 @@ class Table(LabelledFile):
             for place, name in enumerate(group):
                 into[:, place] = column = parts.pop(name)
                 bad = pd.isna(column) & (self.missing == "error")
-                columns.refuse(name, "dataset", bad, column, "repair or drop it, or set dataset.missing=indicator")
+                columns.refuse(name, "dataset", bad, column, "repair or drop it, or train with dataset.missing=indicator")
                 bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
                 columns.refuse(name, "dataset", bad, column, "an infinite value: repair or drop it")
         return numbers, words

@@ -8,6 +8,9 @@ Formal guarantees
     table was admitted with (unit.py); no data and no file is admitted under two ways of counting; answers belong to a
     debit, and are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget
     is refused even where each hash fits, as far as its first entry is believed.
+    A checkpoint holds what the entries before it come to: ``take`` refuses another than it would write itself. ``resume``
+    believes one, and reads no more of what came before than the entries that it names by their hashes; what it may be
+    believed on is the ledger's to say (ledger.py).
     Times are kept and never believed: order is by number.
 
 What a ledger says of itself, in words: what a claim must carry, what is left, why nothing more fits.
@@ -15,14 +18,18 @@ What a ledger says of itself, in words: what a claim must carry, what is left, w
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from math import isclose, nextafter
 from typing import Any
 
+import numpy as np
+
+from agt.data.dataset import keyed_hash
 from agt.errors import ConfigError
 from agt.ledger.chain import EACH, Entry, Head, Unit
 from agt.mechanisms.composition import (
@@ -132,7 +139,12 @@ class AdmittedTable:
         data: its digest.
         files: SHA-256 of the files that it was read from, by which it is known again.
         unit: as runs on it count.
-        before: digests of the data that it was before records were erased from it: the people are some of those.
+        before: digests of the data that it was before records were erased from it: the people are some of those, and
+            nothing more is released from it as it was then.
+        people: ``sample_of`` the names of its units; as a ledger has them, ``keyed`` by its salt.
+        paths: where its files lay.
+        columns: a hash of their names; empty: not known.
+        apart: declared to be about other people than those of ledgers beside it that have some of the same names.
     """
 
     name: str
@@ -140,21 +152,64 @@ class AdmittedTable:
     files: tuple[str, ...] = ()
     unit: Unit = EACH
     before: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    columns: str = ""
+    apart: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"table": self.name, "data": self.data, "files": list(self.files), "unit": asdict(self.unit)}
+    def as_json(self, salt: str) -> dict[str, Any]:
+        """Plain values. Args: salt: of the ledger."""
+        known = {"files": list(self.files), "paths": list(self.paths), "people": list(keyed(self.people, salt))}
+        about = {"unit": asdict(self.unit), "columns": self.columns, "apart": self.apart}
+        before = {"before": list(self.before)} if self.before else {}
+        return {"table": self.name, "data": self.data, **known, **about, **before}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
-        """What ``as_json`` gave, among other values."""
-        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]))
+        """What ``as_json`` gave, among other values; earlier versions gave less."""
+        people, paths = tuple(node.get("people", ())), tuple(node.get("paths", ()))
+        others = {"people": people, "paths": paths, "columns": node.get("columns", ""), "apart": node.get("apart", False)}
+        others["before"] = tuple(node.get("before", ()))
+        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **others)
 
     def shares(self, other: "AdmittedTable") -> str:
         """By what it is known to be about the very people of another: data, file; empty: it is not known."""
         if {self.data, *self.before} & {other.data, *other.before}:
             return "data"
         return "file" if {*self.files} & {*other.files} else ""
+
+    def shares_people(self, admitted: "AdmittedTable", salt: str) -> str:
+        """Which people it has in common with a table that a ledger of this salt admitted; empty: nobody beyond chance.
+
+        Two hashes of different names are the same by a chance below 2^-47 for two samples; one name that two tables share
+        may stand for nobody ("unknown"), so it takes two, or all of the smaller sample.
+        """
+        shared = {*keyed(self.people, salt)} & {*admitted.people}
+        few = min(len(self.people), len(admitted.people))
+        return f"people ({len(shared)} of {few} names that were compared)" if len(shared) >= min(2, few) > 0 else ""
+
+    def resembles(self, other: "AdmittedTable") -> str:
+        """What it has in common with a table of other people, maybe: name, path, columns; empty: nothing."""
+        alike = {"name": self.name == other.name, "path": bool({*self.paths} & {*other.paths})}
+        alike["columns"] = bool(self.columns) and self.columns == other.columns
+        return ", ".join(name for name, same in alike.items() if same)
+
+
+MAX_SAMPLE = 256
+
+
+def sample_of(names: np.ndarray) -> tuple[str, ...]:
+    """Hashes of the names [n] whose hashes are least, up to ``MAX_SAMPLE``: whatever their order and how often each occurs.
+
+    Of a table whose names are the share f of another's, about 256 f of these are among the other's.
+    """
+    return tuple(f"{hash:016x}" for hash in np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist())
+
+
+def keyed(people: Iterable[str], salt: str) -> tuple[str, ...]:
+    """What a ledger keeps of ``sample_of``: without its salt, no guess of a name can be tested."""
+    key = bytes.fromhex(salt)
+    return tuple(sorted(blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in people))
 
 
 @dataclass
@@ -172,15 +227,25 @@ class Debit:
     size: int
     answered: int = 0
 
+    @classmethod
+    def of(cls, entry: Entry, answered: int = 0) -> "Debit":
+        """What an entry paid for."""
+        return cls(entry, Charge.of(entry.body), entry.body["size"], answered)
+
     @property
     def head(self) -> Head:
         """The chain's end with it."""
         return self.entry.head
 
+    @property
+    def open(self) -> bool:
+        """Whether answers may still be kept on it."""
+        return self.charge.output == "labels" and self.answered < self.size
+
 
 @dataclass(frozen=True)
 class Answered:
-    """Answers that were kept together.
+    """Answers that were kept together, or since the checkpoint before.
 
     Attributes:
         first, size: their numbers.
@@ -192,6 +257,11 @@ class Answered:
     size: int
     digest: str
     entry: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> "Answered":
+        """What an entry of answers, or a checkpoint, says."""
+        return cls(entry.body["first"], entry.body["size"], entry.body["digest"], entry.number)
 
 
 @dataclass
@@ -205,10 +275,15 @@ class Book:
         spent: by all of them.
         heads: (entry, place) of each second head, in the order in which entries named them.
         tables: those admitted, by data digest.
-        debits: by number.
-        answers: in order.
+        closed: data as it was before an erasure that an admitted table came from: digest -> the number of its entry.
+        debits: by number: those since the newest checkpoint, and earlier ones on which answers may still be kept.
+        batches: of answers, in order: those since the newest checkpoint, and what is known of earlier ones.
         backwards: the numbers of those with an earlier time than the one before.
         moved: the entries that named a second head later than the first one.
+        answered: how many answers are kept.
+        rests: hash of each entry that a checkpoint names whatever its age, by number: the opening, tables, second heads.
+        checkpoint: the newest; None: there is none.
+        kinds: how many entries of each kind were taken.
     """
 
     opening: Entry
@@ -217,10 +292,15 @@ class Book:
     spent: Cost = field(default_factory=Cost)
     heads: list[tuple[int, str]] = field(default_factory=list)
     tables: dict[str, AdmittedTable] = field(default_factory=dict)
+    closed: dict[str, int] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
-    answers: list[Answered] = field(default_factory=list)
+    batches: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
     moved: list[Entry] = field(default_factory=list)
+    answered: int = 0
+    rests: dict[int, str] = field(default_factory=dict)
+    checkpoint: Entry | None = None
+    kinds: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def begin(cls, opening: Entry) -> "Book":
@@ -235,7 +315,45 @@ class Book:
             if body["spent"] != Cost().as_json():
                 raise Broken("the first entry tells of something spent before it")
             heads = [(1, str(body["head"]))] if body["head"] else []
-            return cls(opening, Population.of(body["population"]), opening, heads=heads)
+            return cls(opening, Population.of(body["population"]), opening, heads=heads, rests={1: opening.hash})
+
+    @classmethod
+    def resume(cls, checkpoint: Entry, entry_of: Callable[[int, str], Entry]) -> "Book":
+        """With a checkpoint, which is believed, and with what it names.
+
+        Args:
+            entry_of: (number, hash) -> that entry; raises Broken where it is not there.
+
+        Raises:
+            Broken: it cannot be understood, or an entry that it names is another.
+        """
+        with _reading(checkpoint) as body:
+            opening, *others = (entry_of(int(number), hash) for number, hash in sorted(body["entries"].items(), key=_place))
+            book = cls.begin(opening)
+            for entry in others:
+                with _reading(entry) as named:
+                    if entry.kind == "debit":
+                        book.debits[entry.number] = Debit.of(entry, body["answered"][str(entry.number)])
+                    else:
+                        {"admit": book._admit, "head": book._move}[entry.kind](entry, named)
+            book.answered, book.spent = body["first"] + body["size"] - 1, Cost.of(body["spent"])
+            book.backwards, book.last, book.checkpoint = list(body["backwards"]), checkpoint, checkpoint
+            book.batches = [Answered.of(checkpoint)]
+            return book
+
+    def state(self) -> dict[str, Any]:
+        """What the next checkpoint tells, but for the digest of the answers since the one before."""
+        lots = {number: debit for number, debit in self.debits.items() if debit.open}
+        entries = self.rests | {number: debit.entry.hash for number, debit in lots.items()}
+        first = 1 if self.checkpoint is None else self.checkpoint.body["first"] + self.checkpoint.body["size"]
+        return {
+            "entries": {str(number): hash for number, hash in entries.items()},
+            "answered": {str(number): debit.answered for number, debit in lots.items()},
+            "first": first,
+            "size": self.answered - first + 1,
+            "earlier": self.checkpoint and [self.checkpoint.number, self.checkpoint.hash],
+            "backwards": self.backwards,
+        }
 
     def take(self, entry: Entry) -> None:
         """Go on with the next entry, which follows the last (chain.py).
@@ -243,7 +361,13 @@ class Book:
         Raises:
             Broken: it is none that could have been made here.
         """
-        rules = {"debit": self._debit, "answers": self._answers, "admit": self._admit, "head": self._move}
+        rules = {
+            "debit": self._debit,
+            "answers": self._answers,
+            "admit": self._admit,
+            "head": self._move,
+            "checkpoint": self._check,
+        }
         with _reading(entry) as body:
             if entry.kind not in rules:
                 raise Broken(f"entry {entry.number} is of a kind that this version does not know: {entry.kind}")
@@ -260,18 +384,20 @@ class Book:
         if entry.time < self.last.time:
             self.backwards.append(entry.number)
         self.last = entry
+        self.kinds[entry.kind] += 1
 
     def _debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        charge, size = Charge.of(body), body["size"]
-        if charge.data not in self.tables or charge.relation != self.population.relation:
-            raise Broken(f"entry {entry.number} pays for data that was not admitted before it, or for another relation")
+        debit = Debit.of(entry)
+        charge = debit.charge
+        if charge.data not in self.tables or charge.data in self.closed or charge.relation != self.population.relation:
+            raise Broken(f"entry {entry.number} pays for data that is not admitted by then, or for another relation")
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise Broken(f"entry {entry.number} pays for less than the unit that its table was admitted with")
-        lot = Lot(charge.guarantee, size)
+        lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
             raise Broken(f"entry {entry.number} goes beyond the budget, which no debit does")
-        self.debits[entry.number] = Debit(entry, charge, size)
+        self.debits[entry.number] = debit
         return spent
 
     def _answers(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
@@ -279,14 +405,17 @@ class Book:
         if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
             raise Broken(f"entry {entry.number} tells of answers that nobody paid for, or counts them wrong")
         paid.answered += size
-        self.answers.append(Answered(body["first"], size, body["digest"], entry.number))
+        self.answered += size
+        self.batches.append(Answered.of(entry))
         return self.spent
 
     def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         table = AdmittedTable.of(body)
-        if table.data in self.tables or self.counted_otherwise(table):
-            raise Broken(f"entry {entry.number} admits what was admitted before it, maybe counted otherwise")
+        if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
+            raise Broken(f"entry {entry.number} admits what was admitted or replaced before it, maybe counted otherwise")
         self.tables[table.data] = table
+        self.rests[entry.number] = entry.hash
+        self.closed |= {data: entry.number for data in table.before if data != table.data and data not in self.closed}
         return self.spent
 
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
@@ -294,6 +423,17 @@ class Book:
             raise Broken(f"entry {entry.number} moves the second head to no place, which no command does")
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
+        self.rests[entry.number] = entry.hash
+        return self.spent
+
+    def _check(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        for name, value in self.state().items():
+            if body[name] != value:
+                raise Broken(f"entry {entry.number} is a checkpoint of another chain: {name} was {value} before it")
+        since = Answered.of(entry)
+        self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
+        self.batches = [*(batch for batch in self.batches if batch.first < since.first), since]
+        self.checkpoint = entry
         return self.spent
 
     @property
@@ -301,24 +441,27 @@ class Book:
         """Where a second head is kept, as was written last; empty: nowhere."""
         return self.heads[-1][1] if self.heads else ""
 
+    def is_new(self, table: AdmittedTable) -> bool:
+        """Whether to admit a table changes anything: it, or an earlier state of it that is still open, is not known yet."""
+        return table.data not in self.tables or not {*table.before} <= {table.data, *self.closed}
+
     def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
         """A table of the same data or file that was admitted with a unit which this one's does not cover."""
         shared = (other for other in self.tables.values() if table.shares(other))
         return next((other for other in shared if not table.unit.covers(other.unit)), None)
 
-    @property
-    def answered(self) -> int:
-        """How many answers are kept."""
-        return self.answers[-1].first + self.answers[-1].size - 1 if self.answers else 0
-
     def batch_of(self, number: int) -> Answered:
-        """Which answers one was kept with."""
-        return self.answers[bisect_right(self.answers, number, key=lambda batch: batch.first) - 1]
+        """Which answers one was kept with, of those in ``batches``."""
+        return self.batches[bisect_right(self.batches, number, key=lambda batch: batch.first) - 1]
 
     @cached_property
     def _within(self) -> Allowance:
         allowance = self.population.allowance
         return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=min(allowance.delta * (1 + SLACK), BELOW_ONE))
+
+
+def _place(item: tuple[str, str]) -> int:
+    return int(item[0])
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
@@ -363,12 +506,15 @@ SAME_DISK = (
 
 def declaration(population: Population, tables: Iterable[AdmittedTable]) -> str:
     """What whoever admits tables says by that; names no digest, as it goes into claims."""
+    tables, parts = list(tables), list[str]()
     several = dict.fromkeys((table.name, table.unit.means(population.unit)) for table in tables)
-    parts = []
     for each in dict.fromkeys(means for _, means in several):
         names = [name for name, means in several if means == each]
         which = f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
         parts.append(f"in {which} {each}")
+    others = "; these are other people than those of ledgers beside it that have some of the same names"
+    if any(table.apart for table in tables):
+        parts[-1] += others
     same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
     return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
 

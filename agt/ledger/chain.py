@@ -53,7 +53,7 @@ Row = tuple[int, object, object]
 START = "0" * 64
 _EXACT = 2**53  # integers up to here are the same number in every reader of JSON
 _ODD = re.compile(r"\\ud|[:,\[]-?\d{16}")  # what ``_check`` may refuse, in text that was read
-_SURROGATE = re.compile("[\ud800-\udfff]")
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _HEAD = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{16,64})")
 
 
@@ -80,7 +80,7 @@ class Entry:
 
     Attributes:
         number: 1 for the first.
-        kind: what it tells: open, admit, debit, answers, head.
+        kind: what it tells: open, admit, debit, answers, head, checkpoint.
         body: plain JSON values.
         before: the hash of the entry before; ``START`` of the first.
     """
@@ -121,11 +121,11 @@ class Entry:
         return str(self.body.get("time", ""))
 
     @classmethod
-    def read(cls, text: object, number: int, before: str, hash: object) -> "Entry":
+    def read(cls, text: object, number: int, before: str | None, hash: object) -> "Entry":
         """From what ``text`` gave.
 
         Args:
-            number, before: those that it must have, where it stands.
+            number, before: those that it must have, where it stands; ``before`` is None where only ``hash`` is known.
             hash: as it was written beside it: it shows a careless edit of the last entry, which none follows.
 
         Raises:
@@ -146,7 +146,7 @@ class Entry:
             raise Broken(f"entry {number} was edited: it has another hash than is written beside it")
         if entry.number != number:
             raise Broken(f"entry {number} is gone: in its place lies one that is numbered {entry.number}")
-        if entry.before != before:
+        if before is not None and entry.before != before:
             raise Broken(f"the chain breaks: entry {number - 1} was edited, or entry {number} does not follow it")
         return entry
 
@@ -179,7 +179,7 @@ def hash_of(text: str) -> str:
 def _check(value: object, key: str) -> None:
     """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity, integers beyond 2^53."""
     if isinstance(value, str):
-        if _SURROGATE.search(value):
+        if HALF_CHARACTER.search(value):
             raise ConfigError(f"{key}: text with half a character (a lone surrogate) cannot be kept: {value!r}")
     elif isinstance(value, Mapping):
         for name, part in value.items():

@@ -9,10 +9,23 @@ Formal guarantees
     before anything is drawn: a process that is killed later has spent it (store.py; the head after the commit, so that it
     never runs ahead of the ledger). Two debits at once are one after the other, each seeing the other's cost. What is
     admitted depends on the entries alone (account.py).
-    Opening follows the whole chain and rechecks each cost (book.py), and every later call does so with what others added
-    meanwhile. An older copy is refused where a second head exists (head.py); without one it cannot be told from the
-    ledger, and ``words`` says so. An answer that is given again is what was kept: the first of each question, checked
-    against the chain, with those that were kept together with it, when the first of them is given by this process.
+    Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost is rechecked (book.py),
+    and every later call does so with what others added meanwhile. An older copy is refused where a second head exists
+    (chain.py); without one it cannot be told from the ledger, and ``words`` says so. An answer that is given again is what
+    was kept: the first of each question, checked against the chain, with those that were kept together with it, when the
+    first of them is given by this process.
+    Checkpoints. Every ``EVERY`` entries the next writer, who has checked all since the one before, appends what the chain
+    comes to: what is spent, the hash of each entry that still counts (the first, tables, moves of the head, lots with
+    answers to come), a digest of the answers since the last checkpoint, and that one's hash. Where there is a second head,
+    a checkpoint is believed only as far as heads reach that are found without its word (``_bound``): the one that was
+    given, or the first entry's, and from there the one that the last entry it knows names, as a head that is moved away
+    knows its move. The chain is followed from the checkpoint through the entry where that head ends. So its hash is the
+    one of a chain whose head was moved, entry by entry, by processes that had followed it: by induction each checkpoint in
+    it is what ``take`` would have made of all before, and whoever can write the ledger and not its head has no other
+    sequence of entries with that hash. What is edited before a checkpoint then changes nothing that is paid or answered
+    (answers are held to its digest, and an earlier one's is reached by hashes), and ``verify`` finds it. Where there is no
+    second head, the newest is believed: whoever can write the file could as well put an older copy in its place, or a
+    chain of their own, which no check of the file can show; a forged checkpoint ``verify`` finds.
 
 Other ledgers of the same folder: two budgets for the same people would add up, and each would be broken.
 
@@ -29,13 +42,13 @@ Formal guarantees
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
+from math import inf
 from operator import index
 from pathlib import Path
 from secrets import token_hex
@@ -50,6 +63,7 @@ from agt.ledger.book import (
     NO_HEAD,
     SAME_DISK,
     AdmittedTable,
+    Answered,
     Book,
     Charge,
     Debit,
@@ -80,31 +94,53 @@ def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
         os.close(handle)
 
 
-def check_unclaimed(path: Path, table: AdmittedTable) -> None:
-    """Raise ConfigError where another ledger of the folder than ``path`` admitted a table's people: the same data or file.
+def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True) -> None:
+    """Raise ConfigError where another ledger of the folder than ``path`` has a table's people: same data, file or names.
+
+    Args:
+        by_name: False: names of units are not compared; nor where the table is declared to be about other people.
 
     Raises:
         CheckError: another ledger there is damaged, so that nobody can say.
     """
     for other in sorted(path.parent.glob(f"*{SUFFIX}")):
-        if other.resolve() != path.resolve() and (entry := admitted(other, table)):
+        if other.resolve() != path.resolve() and (found := admitted(other, table, by_name and not table.apart)):
+            name, same = found
+            declare = "; if they only have the same names, another_population=true declares it" if "people" in same else ""
             raise ConfigError(
-                f"the people of {table.name} have a ledger already: {other} admitted {entry.name}, the same "
-                f"{table.shares(entry)}; the losses under two budgets add up: use one, and keep no copy beside it"
+                f"the people of {table.name} have a ledger already: {other} admitted {name}, the same {same}; the losses "
+                f"under two budgets add up: use one, and keep no copy beside it{declare}"
             )
 
 
-def admitted(path: Path, table: AdmittedTable) -> AdmittedTable | None:
-    """A table that a ledger admitted, of the same data or file; None: it did not."""
+def admitted(path: Path, table: AdmittedTable, by_name: bool = True) -> tuple[str, str] | None:
+    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people; None: it did not."""
+    for other, salt in _tables(path):
+        same = table.shares(other) or (by_name and table.shares_people(other, salt))
+        if same:
+            return other.name, same
+    return None
+
+
+def similar(path: Path, table: AdmittedTable) -> list[str]:
+    """Tables that a ledger in another folder admitted and that may be about the same people, and why, a line each."""
+    alike = [
+        (other.name, table.shares(other) or table.shares_people(other, salt) or table.resembles(other))
+        for other, salt in _tables(path)
+    ]
+    return [f"{path} has a table {name}, with the same {same}: two budgets add up" for name, same in alike if same]
+
+
+def _tables(path: Path) -> list[tuple[AdmittedTable, str]]:
+    """What a ledger admitted, with its salt; nothing where another program's file lies."""
     try:
-        store = LedgerFile(path, writing=False)
-    except (Foreign, ConfigError):  # another program's file
-        return None
-    with closing(store), store.turn():
-        tables = [AdmittedTable.of(entry.body) for entry in follow(store.texts()) if entry.kind == "admit"]
-    return next((other for other in tables if table.shares(other)), None)
+        with Ledger.open(path, writing=False, away=True) as ledger:
+            return [(table, ledger.salt) for table in ledger.book.tables.values()]
+    except (Foreign, ConfigError):
+        return []
 
 
+EVERY = 1000  # entries, from one checkpoint to the next
 WAIT = 60.0  # seconds, for other processes
 Append = Callable[[str, Mapping[str, Any], Cost], Entry]
 
@@ -130,7 +166,7 @@ class Ledger:
         self._store, self.path, self._given, self._lost, self._away = store, store.path, head, lost, away
         self._checked: set[int] = set()
         with store.turn():
-            self._book = self._begun()
+            self._book = self._begun(self._bound())
             self._catch_up()  # to where the head is kept
             known = self._known()  # before the ledger's end, which can only grow meanwhile
             with store.snapshot():
@@ -234,6 +270,11 @@ class Ledger:
             return self._book
 
     @property
+    def salt(self) -> str:
+        """Its own 32 random bytes, by which it hashes questions and names, in hexadecimal."""
+        return str(self._book.opening.body["salt"])
+
+    @property
     def unit(self) -> str:
         """Whose addition or removal makes a neighbour, in words, with how many records it may have."""
         return unit_words(self.population, self.book.tables.values())
@@ -270,9 +311,10 @@ class Ledger:
             check_unclaimed(self._store.real, table)
             with self._writing() as append:
                 self._check_counting(table, unit)
-                if table.data not in self._book.tables:
+                self._check_open(table.data)
+                if self._book.is_new(table):
                     declared = declaration(self.population, [*self._book.tables.values(), table])
-                    append("admit", {**table.as_json(), "declared": declared}, self._book.spent)
+                    append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
         """Keep the second head in a new file from now on; the old one is told of it, or, where it is lost, the chain is."""
@@ -342,13 +384,26 @@ class Ledger:
                 self._check_answer(number)
             return {key: label for key, (_, label) in rows.items()}
 
-    def labels_on(self, debits: Collection[int]) -> Counter[int]:
-        """Label -> how many of the answers that were drawn on these entries, and are kept, have it."""
+    def labels_on(self, debits: Collection[int]) -> list[int]:
+        """The answers that were drawn on these entries, and are kept, in the order in which they were drawn."""
         with self._store.turn(), self._store.snapshot():
             entries = (entry for entry in follow(self._store.texts()) if entry.kind == "answers")
             batches = [entry.body for entry in entries if entry.body["debit"] in debits]
             rows = (row for body in batches for row in self._store.answer_rows(body["first"], body["size"]))
-            return Counter(label for _, _, label in rows)
+            return [label for _, _, label in rows]
+
+    def history(self) -> dict[int, Debit]:
+        """Every debit, by the number of its entry: all of the chain is followed."""
+        with self._store.turn(), self._store.snapshot():
+            self._catch_up()
+            self._check_end()
+            debits: dict[int, Debit] = {}
+            for entry in follow(self._store.texts()):
+                if entry.kind == "debit":
+                    debits[entry.number] = Debit.of(entry)
+                elif entry.kind == "answers":
+                    debits[entry.body["debit"]].answered += entry.body["size"]
+            return debits
 
     def entries(self) -> list[Entry]:
         """All of them, in order, each checked against the one before."""
@@ -366,23 +421,49 @@ class Ledger:
         """
         with self._store.turn():
             heads = self._known()
+            self._checked.clear()
             with self._store.snapshot():
                 self._store.check()
-                self._book = self._begun()
-                self._catch_up()
+                self._book = self._begun(0)
+                for entry in follow(self._store.texts(1), self._book.last):
+                    self._book.take(entry)
+                    if "digest" in entry.body:
+                        self._check_batch(Answered.of(entry))
                 self._check_whole({**heads, **({"the head that was noted": known} if known else {})})
-                self._checked.clear()
-                for batch in self._book.answers:
-                    self._check_answer(batch.first)
                 if self._store.count_answers() != self._book.answered:
                     raise Broken("answers were added behind the ledger's back")
             return self._book
 
-    def _begun(self) -> Book:
-        opening = next(follow(self._store.texts(most=1)), None)
-        if opening is None:
-            raise Broken("it has no entries")
-        return Book.begin(opening)
+    def _begun(self, bound: float) -> Book:
+        """The entries up to the newest checkpoint that a bound number has; without one, the first entry."""
+        row = self._store.newest("checkpoint", bound)
+        if row is None:
+            opening = next(follow(self._store.texts()), None)
+            if opening is None:
+                raise Broken("it has no entries")
+            return Book.begin(opening)
+        number, hash, text = row
+        self._oldest = Entry.read(text, number, None, hash)
+        return Book.resume(self._oldest, self._entry)
+
+    def _bound(self) -> float:
+        """Up to which entry second heads vouch for the chain, by whatever checkpoint; no limit where there is none."""
+        if self._lost or self._away or self._store.newest("checkpoint", inf) is None:
+            return inf if self._away else 0
+        opening, bound = Entry.read(self._store.text(1), 1, None, hash_of(self._store.text(1) or "")), inf
+        place, asked = self._given or Book.begin(opening).head, set[str]()
+        while place and str(place) not in asked:
+            asked.add(str(place))
+            known = SecondHead(Path(place), opening.hash).peek()
+            if known is None or hash_of(self._store.text(known.count) or "") != known.hash:
+                return 0 if bound == inf else bound
+            bound, end = known.count, self._entry(known.count, known.hash)
+            place = str(end.body["head"]) if end.kind == "head" else ""
+        return bound
+
+    def _entry(self, number: int, hash: str) -> Entry:
+        """The entry of this number, which has this hash, whatever was before it."""
+        return Entry.read(self._store.text(number), number, None, hash)
 
     def _catch_up(self) -> None:
         """Take in what was appended since."""
@@ -395,7 +476,7 @@ class Ledger:
         made: list[Entry] = []
 
         def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
-            last = self._book.last
+            last = made[-1] if made else self._book.last
             made.append(Entry(last.number + 1, kind, _timed(body, spent), last.hash))
             self._store.append(made[-1])
             return made[-1]
@@ -405,11 +486,21 @@ class Ledger:
                 self._check_end()
                 self._catch_up()
                 moves = [self._hold(head, locks) for head in self._heads()]
+                if self._book.last.number - (self._book.checkpoint.number if self._book.checkpoint else 0) >= EVERY:
+                    append("checkpoint", self._checkpoint(), self._book.spent)
                 yield append
             for entry in made:
                 self._book.take(entry)
                 for move in moves:
                     move(entry.head)
+
+    def _checkpoint(self) -> dict[str, Any]:
+        """What the chain comes to here; the answers since the last one are compared with it before."""
+        state = self._book.state()
+        for batch in self._book.batches:
+            if batch.first >= state["first"]:
+                self._check_batch(batch)
+        return {**state, "digest": digest_of(self._store.answer_rows(state["first"], state["size"]))}
 
     def _heads(self) -> list[SecondHead]:
         """The one that was given, and the one that the ledger names; given one, the other need not be there."""
@@ -480,8 +571,17 @@ class Ledger:
                 "column that says whose record each is, dataset.unit"
             )
 
+    def _check_open(self, data: str) -> None:
+        if number := self._book.closed.get(data):
+            raise ConfigError(
+                f"ledger={self.path}: data {data} was replaced: entry {number} goes on without records that were erased "
+                "from it, and nothing more is released with them: use the run as it was after the erasure; other runs that "
+                "still hold them must erase them, too (agt unlearn)"
+            )
+
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
         self.population.check_relation(relation)
+        self._check_open(data)
         if data not in self._book.tables:
             names = ", ".join(dict.fromkeys(table.name for table in self._book.tables.values())) or "none"
             raise ConfigError(
@@ -507,7 +607,13 @@ class Ledger:
         """Raise Broken unless an answer, and those that were kept with it, are what the chain says; once a process."""
         if not 1 <= number <= self._book.answered:
             raise Broken("answers were added behind the ledger's back")
-        batch = self._book.batch_of(number)
+        while number < self._book.batches[0].first:
+            self._oldest = self._entry(*self._oldest.body["earlier"])
+            self._book.batches.insert(0, Answered.of(self._oldest))
+        self._check_batch(self._book.batch_of(number))
+
+    def _check_batch(self, batch: Answered) -> None:
+        """Raise Broken unless answers that were kept together are what the chain says; once a process."""
         if batch.entry not in self._checked:
             if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
                 raise Broken(f"answers were edited or taken away: they are not those of entry {batch.entry}")

@@ -167,14 +167,22 @@ class LedgerFile:
         finally:
             self._connection.execute("COMMIT")
 
-    def texts(self, after: float = -inf, most: int = -1) -> list[Row]:
-        """(number, hash, text) of every entry beyond a number, whatever its own is, ``most`` of them; -1: all."""
-        return self._rows("SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, most))
+    def texts(self, after: float = -inf) -> Iterator[Row]:
+        """(number, hash, text) of every entry beyond a number, whatever its own is, some at a time."""
+        while rows := self._rows("SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, _AT_ONCE)):
+            yield from rows
+            after = rows[-1][0]
 
     def text(self, number: int) -> str | None:
         """An entry's; None: there is none."""
         rows = self._rows("SELECT text FROM entries WHERE number = ?", (number,))
         return str(rows[0][0]) if rows else None
+
+    def newest(self, kind: str, most: float) -> Row | None:
+        """(number, hash, text) of the newest entry of a kind, up to a number; None: there is none."""
+        question = "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER BY number DESC LIMIT 1"
+        rows = self._rows(question, (most, f'%,"kind":"{kind}","number":'))  # how a canonical text ends
+        return rows[0] if rows else None
 
     def append(self, entry: Entry) -> None:
         """Add the next entry."""

@@ -578,6 +578,7 @@ def _nothing(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[
 LEAKS = 0.1  # a tenth of delta costs Gaussian releases one in a hundred
 _SUMS = ("pure", "square", "leak")
 _EXACT = Context(prec=50, rounding=ROUND_CEILING)  # 10^12 releases of any eps, to the last digit
+MOST_EPS = 1e6  # of a budget: what has more protects nobody
 _WIDEST = 1e5  # of M: beyond, rounding is not covered by mills_delta's allowance
 
 
@@ -673,7 +674,7 @@ class Allowance:
             them nothing: lots add up by basic composition alone.
 
     Raises:
-        ConfigError: eps is not positive and finite, delta not in [0, 1), or leaks not in [0, 1].
+        ConfigError: eps is not positive, or beyond ``MOST_EPS``, delta not in [0, 1), or leaks not in [0, 1].
     """
 
     eps: float
@@ -681,8 +682,8 @@ class Allowance:
     leaks: float = LEAKS
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.eps) and self.eps > 0):
-            raise ConfigError(f"total.eps={self.eps!r}: give the budget as a positive number")
+        if not 0 < self.eps <= MOST_EPS:
+            raise ConfigError(f"total.eps={self.eps!r}: give the budget as a positive number, up to {MOST_EPS:g}")
         if not 0 <= self.delta < 1:
             raise ConfigError(
                 f"total.delta={self.delta!r}: give a number from 0 to below 1, far below one over the records"

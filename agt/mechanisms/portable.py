@@ -14,6 +14,7 @@ Formal guarantees
     the data but one record test the last one.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -21,6 +22,8 @@ from io import BytesIO
 from math import isfinite
 from pathlib import Path, PurePath
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+from zlib import error as ZlibError
 
 import numpy as np
 import torch
@@ -43,6 +46,12 @@ SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that kno
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
 _NOISE = {"sigma", "step", "tilt", "mu", "eps", "delta"}
+MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
+_NPY = re.compile(
+    rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
+    re.DOTALL,
+)
+_FORMULA = re.compile(r"[=@]|[+-](?![\d.]+$)")  # how a cell begins that a spreadsheet runs; +1 and -1 are numbers
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
 
 
@@ -126,25 +135,41 @@ class Portable:
         """
         inside = folder / "release"
         shelf = Folder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
+        portable = cls.read(shelf)
+        if digest is None:
+            _check_trusted(portable, folder)
+        return portable
+
+    @classmethod
+    def read(cls, shelf: Folder) -> "Portable":
+        """Read a folder that anybody may have written; nothing that it names is imported.
+
+        Raises:
+            ConfigError: a file is not what the manifest lists, or holds what ``save`` never writes.
+        """
         try:
             node = shelf.json(RELEASE)
             if node["format"] not in (FORMAT, SHRUNK):
-                raise ConfigError(
-                    f"release={folder}: {RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}"
-                )
-            with np.load(BytesIO(shelf.read(WEIGHTS)), allow_pickle=False) as arrays:
-                matrices = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+                raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}")
+            matrices = {name: torch.from_numpy(array) for name, array in unpacked(shelf.read(WEIGHTS)).items()}
             weight = matrices.pop("weight").numpy()
             blank = FeatureMap.blank(validate(FeaturesConfig, node["features"], "features"), node["width"])
+            if {name: like.shape for name, like in blank.matrices.items()} != {n: m.shape for n, m in matrices.items()}:
+                raise ValueError(f"matrices of other shapes than {RELEASE} says")
             features = blank.with_matrices(matrices)
-            if weight.shape[1] != features.outputs or not np.isfinite(weight).all():
+            if (
+                weight.ndim != 2
+                or weight.shape[1] != features.outputs
+                or weight.dtype != np.float64
+                or not np.isfinite(weight).all()
+            ):
                 raise ValueError(f"weights of shape {weight.shape}")
             _check_described(node, len(weight))
             if node["format"] == SHRUNK:
                 shrinking_axes(features)
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise ConfigError(f"release={folder}: cannot be read ({error}): made by another version?") from None
-        _check_code(node["source"], folder, digest)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
+            what = str(error) or "it takes more memory than there is"
+            raise ConfigError(f"release={shelf.folder}: cannot be read ({what}): made by another version?") from None
         classes, words, shrink = tuple(node["classes"]), tuple(node["words"]), node["format"] == SHRUNK
         return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words, shrink)
 
@@ -203,6 +228,38 @@ class Portable:
         return README_TEXT.format(name=self.name, words=said, alone=alone)
 
 
+def unpacked(content: bytes) -> dict[str, np.ndarray]:
+    """Name -> array, of an npz that anybody may have written: plain numbers, as many as its own heads say and no more.
+
+    Raises:
+        ValueError: it is none, or would unpack to more than ``MAX_ARRAY_BYTES``.
+    """
+    arrays = dict[str, np.ndarray]()
+    try:
+        with ZipFile(BytesIO(content)) as archive:
+            entries = archive.infolist()
+            size = sum(entry.file_size for entry in entries)
+            if size > MAX_ARRAY_BYTES or any(e.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for e in entries):
+                raise ValueError(f"{WEIGHTS} would unpack to {size:,} bytes, or is packed in an odd way: it is not read")
+            for entry in entries:
+                with archive.open(entry) as file:  # asked for all of it at once it would unpack whatever is there
+                    arrays[entry.filename.removesuffix(".npy")] = _plain_array(file.read(entry.file_size))
+    except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+        raise ValueError(f"{WEIGHTS} is no npz: {error}") from None
+    return arrays
+
+
+def _plain_array(content: bytes) -> np.ndarray:
+    """An array from the bytes of an npy file, as numpy writes it; no more room is made than they are."""
+    head = _NPY.match(content)
+    if head is None:
+        raise ValueError(f"{WEIGHTS} holds what is no array of numbers")
+    dtype, transposed, shape = (part.decode() for part in head.groups())
+    sizes = tuple(int(size) for size in shape.split(",") if size.strip())
+    flat = np.frombuffer(content, dtype, offset=head.end())
+    return flat.reshape(sizes, order="F" if transposed == "True" else "C").copy()
+
+
 def _check_described(node: Mapping[str, Any], rows: int) -> None:
     """Raise ValueError where release.json, which anybody may have written, is not of the form that ``save`` gives it.
 
@@ -212,24 +269,30 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
     texts, noise = [node["name"], *node["classes"], *node["words"]], node["noise"]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError("name, classes and words are no text")
-    if not all(text.isprintable() for text in (node["name"], *node["words"])):
+    if not all(text.isprintable() for text in texts):
         raise ValueError("words that no terminal should be sent")
     if rows != len(node["classes"]) and (rows, len(node["classes"])) != (1, 2):
         raise ValueError(f"{len(node['classes'])} classes, and weights of {rows}")
-    if not set(noise) <= _NOISE or not all(type(number) in (int, float) and isfinite(number) for number in noise.values()):
+    numbers = all(type(number) in (int, float) and isfinite(number) for number in noise.values())
+    if not {"sigma", "step"} <= set(noise) <= _NOISE or not numbers:
         raise ValueError("noise is described by other numbers")
-    if node["dtype"] not in ("float32", "float64"):
-        raise ValueError(f"dtype is {node['dtype']}")
+    if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
+        raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")
 
 
-def _check_code(source: Mapping[str, Any], folder: Path, digest: str | None) -> None:
-    """A release comes from anybody, and its dataset names code: what is not agt's takes the publisher's digest."""
-    target = str(source.get("_target_")) if isinstance(source, Mapping) else ""
-    if not target.startswith("agt.") and digest is None:
-        raise ConfigError(
-            f"release={folder}: its queries would be read by '{target}', which is no part of agt: if you trust that code, "
-            "give digest=sha256:... as whoever published the release told you"
-        )
+def _check_trusted(portable: Portable, folder: Path) -> None:
+    """A release comes from anybody: code beyond agt's, and labels that a spreadsheet runs, take the publisher's digest.
+
+    Raises:
+        ConfigError: it names such code, or such a class.
+    """
+    target = str(portable.source.get("_target_"))
+    runs = [name for name in portable.classes if _FORMULA.match(name)]
+    ask = "if you trust it, give digest=sha256:... as whoever published the release told you"
+    if not target.startswith("agt."):
+        raise ConfigError(f"release={folder}: its queries would be read by '{target}', which is no part of agt: {ask}")
+    if runs:
+        raise ConfigError(f"release={folder}: a spreadsheet would take the class {runs[0]!r} for a formula: {ask}")
 
 
 README_TEXT = """# Released weights: {name}

@@ -86,7 +86,7 @@ class BoxModel:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g; under noise, given the draw."""
-        return conditions_of(self.problem)
+        return conditions_of(self.problem, self.plan)
 
     @property
     def noise(self) -> NoisePlan | None:
@@ -190,10 +190,14 @@ def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype:
     }
 
 
-def conditions_of(problem: Problem) -> tuple[Condition, ...]:
-    """Conditions a-g of a head trained on it, which are known before it is."""
+def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Condition, ...]:
+    """Conditions a-g of a head trained on it, which are known before it is.
+
+    Args:
+        plan: that it trains by; None: the problem's own, which a member of an ensemble has a share of.
+    """
     settings = problem.settings
-    conditions = assess_boxes(problem.dataset, problem.recipe, problem.plan, settings.choices)
+    conditions = assess_boxes(problem.dataset, problem.recipe, plan or problem.plan, settings.choices)
     conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
     if settings.noise is None:
         return conditions

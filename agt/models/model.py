@@ -21,8 +21,8 @@ import torch
 from agt.certificates.box import REACH, Certificates, grid_index
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margin_labels, margin_vote
-from agt.data.arrays import query_records
 from agt.data.dataset import ROWS, Dataset, Records, fingerprint
+from agt.data.labelled import query_records
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, grounds_of, proved

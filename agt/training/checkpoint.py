@@ -256,6 +256,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
         _compare(path, json.loads(content))
     else:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # it may have been there, empty
         write_atomic(path, content)
     run, cost = sha256(path.read_bytes()).hexdigest(), max(time.perf_counter() - started, _LEAST)
     remove_parts(folder)

@@ -58,6 +58,8 @@ class EnsembleConfig:
                 "vote=margins needs margin_clip, a public constant that no member's margin counts for more than (about the "
                 "size of a member's usual logits), and vote=labels takes none"
             )
+        if self.vote == "margins" and self.members == 1:
+            raise ValueError("vote=margins is a vote of several members, and members=1 are none: give members")
 
     @property
     def dealing(self) -> Slices:

@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -19,8 +21,21 @@ from pydantic import Field
 from torch import Tensor
 
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
-from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbour_of, neighbours_of, retrained
+from agt.audit.neighbours import (
+    Edited,
+    Editor,
+    Target,
+    Terms,
+    bisected,
+    neighbour_of,
+    neighbouring,
+    neighbours_of,
+    on_line,
+    retrained,
+)
+from agt.bounds.network import Network
 from agt.certificates.box import Certificates
+from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel
@@ -28,7 +43,8 @@ from agt.models.model import Model
 from agt.models.votes import VotesModel
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.settings import schema
+from agt.settings import MOST_ROWS, schema
+from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
@@ -38,6 +54,7 @@ from agt_cli.runs.queries import TrainedRun
 
 Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
+MAX_BESIDE = 100  # queries that are asked beside bounds, but for those bisected for it
 GRAINS = {"float64": 1e-6, "float32": 2e-3}
 """Dtype -> how far ends of boxes may be from those of training again on another processor, in widths of a box."""
 MAX_REFUSALS_SHOWN = 3
@@ -45,14 +62,72 @@ SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
 EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
+LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
 
 
 # -- what each kind of model bounds ------------------------------------------------------------------------------------
 
 
-class BoxBounds:
+def steepest(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+    """[n] bool: queries whose label changes at parameters within the bound of their k: those where the label's lead falls
+    most steeply. A certificate says it does at none.
+
+    A kind of model has ``parameters(model)`` by name, ``logits(model, query, parameters)`` [1, J] less thresholds, and
+    ``within(model, k)``, which moves parameters against a gradient as far as k allows; None: no bound is kept.
+    """
+    bounds, turned = bounds_of(model), np.zeros(len(queries), dtype=bool)
+    for row, (label, k) in enumerate(zip(model.predict(queries).tolist(), ks.tolist(), strict=True)):
+        query, moved = queries[row : row + 1], bounds.within(model, k)
+        if moved is not None:
+            leaves = {name: each.detach().clone().requires_grad_() for name, each in bounds.parameters(model).items()}
+            _lead(bounds.logits(model, query, leaves)[0], label).backward()
+            steep = {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+            with torch.no_grad():
+                turned[row] = float(_lead(bounds.logits(model, query, moved(steep))[0], label)) < 0
+    return turned
+
+
+def _lead(logits: Tensor, label: int) -> Tensor:
+    """By how much a label's logit leads, of [J]; of one logit, how far it lies on the label's side."""
+    if len(logits) == 1:
+        return logits[0] * (2 * label - 1)
+    others = torch.cat([logits[:label], logits[label + 1 :]])
+    return logits[label] - others.max()
+
+
+class Bounds:
+    """What bounds a model's parameters. A kind says its own, but where bounds do not depend on the records."""
+
+    turned: ClassVar[Any] = staticmethod(steepest)
+    bounds: ClassVar[Any] = staticmethod(lambda model: [])
+    drift: ClassVar[Any] = staticmethod(lambda recorded, again: 0.0)
+
+
+class BoxBounds(Bounds):
     """Parameters are bounded one by one, by boxes."""
+
+    @staticmethod
+    def parameters(model: BoxModel) -> Mapping[str, Tensor]:
+        """The nominal ones."""
+        return model.box.nominal
+
+    @staticmethod
+    def logits(model: BoxModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The network's, with other parameters."""
+        training = model.settings.training
+        network = Network.of(model.head, training.loss, model.problem.classes)
+        x = torch.from_numpy(np.array(query)).to(getattr(torch, training.dtype))
+        return network.logits(x, dict(parameters)) - network.loss.threshold
+
+    @staticmethod
+    def within(model: BoxModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]:
+        """To the corner of the box of the last k of the grid that is no farther."""
+        box = model.box
+        index = max(i for i, each in enumerate(box.ks) if each <= k)
+        return lambda steep: {
+            name: torch.where(down > 0, box.lower[name][index], box.upper[name][index]) for name, down in steep.items()
+        }
 
     @staticmethod
     def shares(mine: BoxModel, theirs: BoxModel, k: int) -> Shares | None:
@@ -83,10 +158,9 @@ class BoxBounds:
         return out, looked
 
     @staticmethod
-    def numbers(model: BoxModel) -> list[Tensor]:
-        """All that is bounded, and the bounds."""
-        box = model.box
-        return [tensor for part in (box.nominal, box.lower, box.upper) for tensor in part.values()]
+    def bounds(model: BoxModel) -> list[Tensor]:
+        """Both ends of every box."""
+        return [*model.box.lower.values(), *model.box.upper.values()]
 
     @staticmethod
     def drift(recorded: BoxModel, again: BoxModel) -> float:
@@ -102,25 +176,65 @@ class BoxBounds:
         return farthest
 
 
-class TubeBounds:
-    """All parameters are bounded together, by a radius for each k."""
+class BallBounds(Bounds):
+    """All weights are bounded together, by a radius for each k."""
 
     @staticmethod
-    def shares(mine: TubeModel, theirs: TubeModel, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``; None where k has no radius."""
-        radius = float(mine.trained.radii[k]) if k <= mine.farthest else np.inf
-        return {"weight": _distance(mine, theirs) / radius} if np.isfinite(radius) else None
+    def parameters(model: Any) -> Mapping[str, Tensor]:
+        """The weights, of a network the first."""
+        return {"weight": model.trained.weight}
+
+    @classmethod
+    def within(cls, model: Any, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
+        """To the edge of the ball, or nearly."""
+        radius = cls.radius(model, k)
+
+        def down(steep: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+            length = cls.length(model, steep["weight"]).clamp(min=1e-300)
+            return {"weight": model.trained.weight - SLACK * radius * steep["weight"] / length}
+
+        return down if np.isfinite(radius) else None
+
+    @classmethod
+    def shares(cls, mine: Any, theirs: Any, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``."""
+        radius = cls.radius(mine, k)
+        return {"weight": cls.distance(mine, theirs) / radius} if np.isfinite(radius) else None
+
+    @classmethod
+    def distance(cls, mine: Any, theirs: Any) -> float:
+        """How far apart two models' weights are, rounded down."""
+        return float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
 
     @staticmethod
-    def outside(outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
+    def length(model: Any, weight: Tensor) -> Tensor:
+        """[J, 1] or [1, 1]: what a radius bounds."""
+        return torch.linalg.vector_norm(weight).reshape(1, 1)
+
+    @staticmethod
+    def radius(model: Any, k: int) -> float:
+        """Infinite where no bound is kept."""
+        return float(model.trained.radii[k]) if k <= model.farthest else math.inf
+
+
+class TubeBounds(BallBounds):
+    """A network of one hidden layer."""
+
+    @staticmethod
+    def logits(model: TubeModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The network's, with other weights."""
+        return model.network.logits(parameters["weight"], torch.from_numpy(model.phi(query)).double())[0]
+
+    @classmethod
+    def outside(cls, outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
         """(radii of ``inner`` at k - 1 whose ball sticks out of that of ``outer`` at k, radii looked at)."""
         large, small = outer.trained.radii[1:], inner.trained.radii[:-1]
-        return int((small + _distance(outer, inner) > large).sum()), len(large)
+        return int((small + cls.distance(outer, inner) > large).sum()), len(large)
 
     @staticmethod
-    def numbers(model: TubeModel) -> list[Tensor]:
-        """All that is bounded, and the bounds."""
-        return [model.trained.weight, torch.from_numpy(model.trained.radii)]
+    def bounds(model: TubeModel) -> list[Tensor]:
+        """The radii."""
+        return [torch.from_numpy(model.trained.radii)]
 
     @staticmethod
     def drift(recorded: TubeModel, again: TubeModel) -> float:
@@ -131,30 +245,48 @@ class TubeBounds:
         return float(shares.max(initial=0.0)) if ((mine == theirs) | known).all() else math.inf
 
 
-class HeadBounds:
-    """A linear head, which a sensitivity bounds."""
+class HeadBounds(BallBounds):
+    """A linear head, which a sensitivity bounds: of one classifier for each class, each of them."""
 
     @staticmethod
-    def shares(mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``."""
-        sensitivity, difference = mine.trained.sensitivity, theirs.trained.weight - mine.trained.weight
-        length = torch.linalg.vector_norm
-        moved = length(difference, dim=1).max() if mine.trained.loss.kind == "one_vs_all" else length(difference)
-        return {"weight": float(moved) * SLACK / (k * sensitivity.per_k or sensitivity.rounding)}
+    def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Of a head with other weights."""
+        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
 
     @staticmethod
-    def numbers(model: LinearModel) -> list[Tensor]:
-        """All that is bounded."""
-        return [model.trained.weight]
+    def length(model: LinearModel, weight: Tensor) -> Tensor:
+        """As of a ball."""
+        each = model.trained.loss.kind == "one_vs_all"
+        return torch.linalg.vector_norm(weight, dim=1, keepdim=True) if each else BallBounds.length(model, weight)
 
     @staticmethod
-    def drift(recorded: LinearModel, again: LinearModel) -> float:
-        """0: the sensitivity does not depend on the records."""
-        return 0.0
+    def radius(model: LinearModel, k: int) -> float:
+        """What k moves it by."""
+        sensitivity = model.trained.sensitivity
+        return k * sensitivity.per_k or sensitivity.rounding
 
 
-class VotesBounds:
+class VotesBounds(Bounds):
     """Members of a vote: one k changes as many as the relation says, and no other by a bit."""
+
+    @staticmethod
+    def parameters(model: VotesModel) -> Mapping[str, Tensor]:
+        """All members'."""
+        return {"weight": model.weight}
+
+    @staticmethod
+    def turned(model: VotesModel, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """As ``steepest``: so many votes of the winner go to one other class."""
+        labels, rows = model.labels(model.phi(queries)), np.arange(len(queries))
+        counts = np.stack([(labels == c).sum(axis=0) for c in range(model.problem.classes)])
+        winner, turned = counts.argmax(axis=0), np.zeros(len(queries), dtype=bool)
+        votes = np.minimum(ks * RELATIONS[model.settings.relation.name].touches, counts[winner, rows])
+        for rival in range(len(counts)):
+            moved = counts.copy()
+            moved[winner, rows] -= votes
+            moved[rival] += votes
+            turned |= moved.argmax(axis=0) != winner
+        return turned
 
     @staticmethod
     def shares(mine: VotesModel, theirs: VotesModel, k: int) -> Shares | None:
@@ -162,21 +294,8 @@ class VotesBounds:
         changed = int((mine.weight != theirs.weight).flatten(1).any(dim=1).sum())
         return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
 
-    @staticmethod
-    def numbers(model: VotesModel) -> list[Tensor]:
-        """All that is bounded."""
-        return [model.weight]
 
-    @staticmethod
-    def drift(recorded: VotesModel, again: VotesModel) -> float:
-        """0: how many members one k changes does not depend on the records."""
-        return 0.0
-
-
-BOUNDS: Mapping[type, Any] = {
-    **{BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds},
-    VotesModel: VotesBounds,
-}
+BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
 
 
 def bounds_of(model: Model) -> Any:
@@ -184,63 +303,34 @@ def bounds_of(model: Model) -> Any:
     return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)
 
 
-def _distance(mine: TubeModel, theirs: TubeModel) -> float:
-    """How far apart two networks' weights are, rounded down."""
-    return float(torch.linalg.vector_norm(theirs.trained.weight - mine.trained.weight)) * SLACK
-
-
 # -- queries -----------------------------------------------------------------------------------------------------------
 
 
-ReadCertificates = Callable[[Certificates], tuple[np.ndarray, np.ndarray]]
-
-
-def by_distance(known: Certificates) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, stable distances)."""
-    return known.prediction, known.stable_distance
-
-
-def by_index(known: Certificates) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, distances in steps of the grid)."""
-    return known.prediction, known.grid_steps
-
-
 def roots(
-    ask: Callable[[np.ndarray], Certificates], read: ReadCertificates, low: np.ndarray, high: np.ndarray, most: int
+    read: Callable[[np.ndarray], LabelsAndDistances], low: np.ndarray, high: np.ndarray, level: np.ndarray
 ) -> np.ndarray:
     """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a certificate ends.
 
     Args:
-        read: (labels, distances) of certificates.
-        low, high: [n, ...] ends of lines. Of line i the label alone is followed, or whether the distance is at least
-            i mod (most + 1) beside it; lines along which that does not change are left out.
+        read: queries -> labels and distances.
+        low, high: [n, ...] ends of lines.
+        level: [n] of each line: the label alone is followed (0), or whether the distance is at least this beside it; lines
+            along which that does not change are left out.
     """
-    level, every = np.arange(len(low)) % (most + 1), np.arange(len(low))
 
-    def key(known: Certificates, which: np.ndarray) -> np.ndarray:
-        label, near = read(known)
-        code: np.ndarray = 2 * label + ((near >= level[which]) & (level[which] > 0))
+    def key(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
+        label, near = read(queries)
+        code: np.ndarray = 2 * label + ((near >= level) & (level > 0))
         return code
 
-    chosen = np.flatnonzero(key(ask(low), every) != key(ask(high), every))
-    return halved(lambda x: key(ask(x), chosen), low[chosen], high[chosen]) if len(chosen) else low[:0]
+    rows = np.flatnonzero(key(low, level) != key(high, level))
+    low, high, level = low[rows], high[rows], level[rows]
+    if not len(rows):
+        return low
+    return np.concatenate([on_line(low, high, share) for share in bisected(partial(key, level=level), low, high)])
 
 
-def halved(key: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """[2 n, ...]: each of ``low`` and ``high``, moved towards each other until a rounding lies between them.
-
-    Args:
-        key: queries -> [n] what is to be told apart; it differs between the two ends of each line.
-    """
-    start = key(low)
-    for _ in range(52):
-        middle = (low + high) / 2
-        same = (key(middle) == start).reshape(-1, *[1] * (low.ndim - 1))
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.concatenate([low, high])
-
-
-def torn(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], symmetric: bool) -> np.ndarray:
+def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> np.ndarray:
     """[n] bool: queries of which neighbours say what no two may.
 
     Args:
@@ -253,6 +343,12 @@ def torn(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray],
         return jumped
     either: np.ndarray = (abs(near - far) > 1) | ((label != other) & ((near > 0) | (far > 0)))
     return either
+
+
+def changed(mine: np.ndarray, theirs: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """[n] bool: labels that are held fast and differ all the same."""
+    turned: np.ndarray = (mine != theirs) & held
+    return turned
 
 
 def ks_apart(edit: Edited, relation: str) -> int:
@@ -291,13 +387,7 @@ class Certificate:
 
     def check(self, given: AuditInputs) -> None:
         """It needs a run, and asks test records: queries that were brought along come without the training data."""
-        if given.run is None:
-            raise ConfigError("run: give the folder of the agt train run whose certificates are to be audited")
-        if given.config.get("inputs") is not None:
-            raise ConfigError(
-                f"inputs={given.config['inputs']}: a certificate audit asks the run's test records and queries that it "
-                "bisects between them: leave it out"
-            )
+        given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, attack, and say what was found.
@@ -319,16 +409,14 @@ class Certificate:
             auditor = audit_certificates(
                 model, self, given.seed, lambda stage, done, of: report(done, of, done, of)
             )  # fmt: skip
-        conditions = tuple(
+        conditions = (
             f"condition {c.letter} ({c.name}): {c.standing}: {c.why.removeprefix(f'{c.standing}: ')}"
             for c in opened.conditions
         )
-        tally, finished = auditor.tally, trained.finished
-        return Audited(
-            finished.folder.name, finished.digest, findings(auditor, _other_code(finished, record)),
-            (*notes(auditor), *conditions), tables(auditor),
-            metrics={"neighbours": tally.trained, "deviation": tally.share, "pairs": tally.pairs},
-        )  # fmt: skip
+        tally, found = auditor.tally, findings(auditor, _other_code(trained.finished, record))
+        metrics = {"neighbours": tally.trained, "deviation": tally.share, "pairs": tally.pairs}
+        said = (*notes(auditor), *conditions)
+        return Audited.of(trained.finished, found, said, tables=tables(auditor), metrics=metrics)
 
 
 @dataclass
@@ -359,6 +447,8 @@ class Tally:
         bits: numbers of the run compared with those of training it again, of which ``differ``; None: it was not.
         idle: the largest deviation of that training over what rounding is allowed.
         drift: how far ends of boxes lie from its own, at most, in widths of a box.
+        constants, moved: plans of two neighbours with other constants; records that both sides have, in other batches.
+        beside: queries asked at parameters within the bound of their distance, of which ``within`` changed their label.
     """
 
     kinds: dict[tuple[str, int], EditTally] = field(default_factory=dict)
@@ -380,6 +470,10 @@ class Tally:
     differ: int = 0
     idle: float = 0.0
     drift: float = 0.0
+    constants: int = 0
+    moved: int = 0
+    beside: int = 0
+    within: int = 0
 
     @property
     def share(self) -> float:
@@ -408,6 +502,7 @@ class Auditor:
         on_progress: called with how many neighbours are done, of how many.
         until: the time at which the stage at work begins nothing new.
         cut: a stage had more to do than time.
+        farthest: the neighbour that went farthest of its bound.
     """
 
     model: Model
@@ -418,13 +513,13 @@ class Auditor:
     started: float = field(default_factory=time.monotonic)
     until: float = math.inf
     cut: bool = False
+    farthest: tuple[Edited, Model] | None = None
 
     def __post_init__(self) -> None:
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
         self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
-        self.read: ReadCertificates = by_distance if self.dense else by_index
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(asked.take(chosen).features)
@@ -437,6 +532,10 @@ class Auditor:
     def problem(self) -> Problem:
         """What was trained."""
         return self.model.problem
+
+    def read(self, known: Certificates) -> LabelsAndDistances:
+        """Labels and distances, of a grid that skips values in its steps."""
+        return known.prediction, known.stable_distance if self.dense else known.grid_steps
 
     @property
     def exact(self) -> bool:
@@ -465,6 +564,9 @@ class Auditor:
             self.on_progress = lambda done, of, name=name: on_progress(name, done, of)  # type: ignore[misc]
             self.share_time(len(stages) - place)
             stage()
+        self.aimed()
+        self.beside_bounds()
+        self.batches()
 
     def share_time(self, stages: int) -> None:
         """Give the next of so many stages its equal share of the time that is left."""
@@ -472,14 +574,19 @@ class Auditor:
             now = time.monotonic()
             self.until = now + max(0.0, self.started + self.extent.seconds - now) / stages
 
-    def roots_of(self, model: Model) -> np.ndarray:
-        """Queries a rounding away from where a model's label changes, or its certificate of a k within reach ends.
+    def roots_of(self, model: Model, most: int | None = None) -> np.ndarray:
+        """Queries a rounding away from where a model's label changes, or its certificate of a k ends.
 
         Lines go from one record to another, and as far again.
+
+        Args:
+            most: the greatest k, any of which may be looked at; None: each within reach of the edits in turn.
         """
         rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
         low, high = self.line_ends[rows].astype(np.float64)
-        found = roots(model.certify, self.read, low, 2 * high - low, self.extent.farthest)
+        level = np.arange(len(low)) % (self.extent.farthest + 1)
+        level = level if most is None else self.rng.integers(1, most + 1, len(low))
+        found = roots(lambda queries: self.read(model.certify(queries)), low, 2 * high - low, level)
         half = len(found) // 2
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
         pairs: np.ndarray = found[np.concatenate([chosen, half + chosen])]
@@ -555,8 +662,10 @@ class Auditor:
                 continue
             counts.trained += 1
             share = self._contained(edit, theirs)
+            if share > max((each.share for each in self.tally.kinds.values()), default=0.0):
+                self.farthest = edit, theirs
             counts.share = max(counts.share, share)
-            self._labels(edit, theirs)
+            self._labels(edit, theirs, self.queries, self.known)
             yield edit, theirs, share
         self.on_progress(len(edits), len(edits))
 
@@ -590,20 +699,17 @@ class Auditor:
             changed[member] = ks_apart(replace(edit, gone=edit.gone[gone == member], come=come), self.relation)
         return changed
 
-    def _labels(self, edit: Edited, theirs: Model) -> None:
-        if not len(self.queries):
+    def _labels(self, edit: Edited, theirs: Model, queries: np.ndarray, known: Certificates) -> None:
+        """Labels that are certified as far as the neighbour is, and what it says of these queries."""
+        if not len(queries):
             return
         k = max(1, ks_apart(edit, self.relation))
-        held = self.known.stable_distance >= k
-        count = int(self._turned(theirs, held).sum())
+        held = known.stable_distance >= k
+        count = int(changed(known.prediction, theirs.predict(queries), held).sum())
         self.tally.labels += int(held.sum())
         self.tally.wrong += count
         if count:
             self.tally.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
-
-    def _turned(self, theirs: Model, held: np.ndarray) -> np.ndarray:
-        changed: np.ndarray = (theirs.predict(self.queries) != self.known.prediction) & held
-        return changed
 
     # -- pairs, each with all its bounds -------------------------------------------------------------------------------
 
@@ -635,6 +741,72 @@ class Auditor:
                 self.tally.stuck += out
                 self.tally.ends += looked
 
+    def beside_bounds(self) -> None:
+        """Ask labels at parameters within the bound of a query's distance: no neighbour may reach them, and the certificate
+        speaks of them all the same. Members of an ensemble are bounded one by one, and left out."""
+        if self.problem.settings.ensembled:
+            return
+        queries = self.queries[-MAX_BESIDE:]
+        farthest = int(self.known.stable_distance.max(initial=0))
+        if farthest:
+            queries = np.concatenate([queries, self.roots_of(self.model, min(farthest, self.model.farthest))])
+        known = self.model.certify(queries)
+        reach = np.minimum(known.stable_distance, self.model.farthest)
+        queries, ks = queries[reach >= 1], reach[reach >= 1]
+        self.tally.beside = len(queries)
+        self.tally.within = int(bounds_of(self.model).turned(self.model, queries, ks).sum())
+
+    def aimed(self) -> None:
+        """Ask queries that are barely certified, where the farthest neighbour moved the label's own line most."""
+        if self.farthest is None or self.late:
+            return
+        edit, theirs = self.farthest
+        k = max(1, ks_apart(edit, self.relation))
+        rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
+        low, high = self.line_ends[rows].astype(np.float64)
+        low, high = (np.concatenate(sides) for sides in zip((low, 2 * high - low), self._across(theirs), strict=True))
+        both = np.concatenate([low, high]), np.concatenate([high, low])
+        queries = roots(lambda queries: self.read(self.model.certify(queries)), *both, np.full(2 * len(low), k))
+        if len(queries):
+            self._labels(edit, theirs, queries, self.model.certify(queries))
+
+    def _across(self, theirs: Model) -> tuple[np.ndarray, np.ndarray]:
+        """([m, ...], [m, ...]) ends of lines along a linear head's weights, through points as far as can be along what a
+        neighbour moved of them at a right angle to these; none of other models, or of features that are no columns."""
+        mine, other = self.model.linear_head, theirs.linear_head
+        if mine is None or other is None or mine.features.config.map != "none" or mine.features.whitening is not None:
+            return self.line_ends[:0], self.line_ends[:0]
+        weight, moved = mine.trained.weight.numpy(), (other.trained.weight - mine.trained.weight).numpy()
+        first, *rest = np.argsort(-np.linalg.norm(moved, axis=1)).tolist()
+        weight, moved = (each[first] - (each[rest[0]] if rest else 0) for each in (weight, moved))
+        width = int(np.prod(self.line_ends.shape[1:]))
+        along = weight[:width] / max(float(np.linalg.norm(weight[:width])), 1e-300)
+        across = moved[:width] - (moved[:width] @ along) * along
+        size = max(float(np.linalg.norm(self.line_ends.reshape(len(self.line_ends), -1), axis=1).mean()), 1e-300)
+        across *= size / max(float(np.linalg.norm(across)), 1e-300)
+        ends = np.array([[sign * across - size * along, sign * across + size * along] for sign in (-1, 1)])
+        low, high = ends.transpose(1, 0, 2).reshape(2, 2, *self.line_ends.shape[1:])
+        return low, high
+
+    def batches(self) -> None:
+        """Hold the constants and batches of two neighbours, one of them far away, against the run's: no other record may
+        have a part in either."""
+        problem, train, tally = self.problem, self.problem.dataset.train, self.tally
+        config, size, mine = problem.recipe.training.batch, problem.dataset.declared_size, problem.plan
+        derived = mine.normalizer if size is None else size / config.count
+        due = (config.normalizer or derived, config.n_max or mine.n_max)
+        for edit in (self.editor.step(self.unchanged, self.target(1)), Edited(train, np.arange(0, len(train), 2))):
+            records = edit.records
+            theirs = neighbouring(problem, records).plan
+            tally.constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
+            steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
+            common = np.intersect1d(train.ids, records.ids)
+            apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
+            tally.moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
+            sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
+            here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
+            tally.moved += int((here != there).sum())
+
     def again(self) -> None:
         """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
         records, tally = self.problem.dataset.train, self.tally
@@ -643,7 +815,8 @@ class Auditor:
         tally.bits = 0
         for mine, other in zip(members_of(self.model), members_of(theirs), strict=True):
             bounds = bounds_of(mine)
-            for a, b in zip(bounds.numbers(mine), bounds.numbers(other), strict=True):
+            numbers = ([*bounds.parameters(each).values(), *bounds.bounds(each)] for each in (mine, other))
+            for a, b in zip(*numbers, strict=True):
                 tally.bits += a.numel()
                 tally.differ += int((a != b).sum())
             tally.idle = max(tally.idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
@@ -672,6 +845,11 @@ def audit_certificates(
     return auditor
 
 
+def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
+    """The ids of each step's batch, however many they are."""
+    return (records.ids[rows] for rows in replace(plan, n_max=MOST_ROWS).batches(records.units))
+
+
 def members_of(model: Model) -> Sequence[Model]:
     """The members of an ensemble, or the one model."""
     members: Sequence[Model] = getattr(model, "members", (model,))
@@ -691,7 +869,7 @@ def findings(auditor: Auditor, other_code: str = "") -> tuple[Finding, ...]:
     Args:
         other_code: why this machine may train to other bits than the run's; empty: it trains to the same.
     """
-    return (*_again(auditor, other_code), _contained(auditor), *_labels(auditor), *_pairs(auditor))
+    return (*_again(auditor, other_code), _contained(auditor), *_labels(auditor), *_pairs(auditor), _dealing(auditor))
 
 
 def _subject(auditor: Auditor) -> str:
@@ -744,6 +922,20 @@ def _again(auditor: Auditor, other_code: str) -> Iterator[Finding]:
     )
 
 
+def _dealing(auditor: Auditor) -> Finding:
+    tally = auditor.tally
+    meaning = "they are the run's own, and those declared"
+    if tally.constants or tally.moved:
+        meaning = f"{tally.constants} of 4 plans have other constants, {tally.moved} records change their batch or shard"
+    return counterexamples(
+        f"batches and constants: {_subject(auditor)}",
+        "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
+        "plans of the run and of two neighbours, one of them with every other record left out",
+        "all records that both have, in the first two epochs", "constants and records that differ",
+        float(tally.constants + tally.moved), meaning, "any that differs",
+    )  # fmt: skip
+
+
 def _contained(auditor: Auditor) -> Finding:
     tally, relation = auditor.tally, auditor.problem.settings.relation
     bound = {"box": "the box of k", "tube": "the radius of k"}.get(auditor.certificate, "k times the recorded sensitivity")
@@ -791,6 +983,15 @@ def _labels(auditor: Auditor) -> Iterator[Finding]:
         f"{len(auditor.queries)} queries, those bisected onto the edges of labels and distances among them",
         _effort(auditor), "certified labels that changed", float(tally.wrong) if tally.labels else None,
         f"certified labels changed: {tally.turned[0]}" if tally.turned else meaning, "one label",
+    )  # fmt: skip
+    looked = f"none of {tally.beside} labels turns" if tally.beside else "no label was asked beside bounds"
+    yield counterexamples(
+        f"labels within bounds: {_subject(auditor)}",
+        "a label of stable distance L is the same at all parameters within the bound of L",
+        "parameters moved as far as the bound allows, against the label's lead; queries bisected onto edges of distances",
+        f"{tally.beside} queries", "labels that turn", float(tally.within) if tally.beside else None,
+        f"{tally.within} of {tally.beside} labels turn within the bound of their distance" if tally.within else looked,
+        "one label; of a linear head a distance that is too long by more than its rounding",
     )  # fmt: skip
     certified, others = ([change for held, change in tally.memorised if held == side] for side in (True, False))
     broken, moved = (sum(change != 0 for change in side) for side in (certified, others))

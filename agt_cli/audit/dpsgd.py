@@ -23,8 +23,10 @@ Formal guarantees
     number of right ones is dominated by a binomial, and Clopper-Pearson's lower limit of the share holds. What it implies
     of the noise is composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the
     composition.
-    One run. Each of m canaries is in by its own coin, and the bounds of one_run.py say what the number of right guesses
+    One run. Each of m canaries is in by its own coin, and the bounds of estimates.py say what the number of right guesses
     implies. How many are guessed follows from the claim.
+    Noise. Who knows all gradients, the canary's among them, sees the noise itself, in every coordinate of every step: its
+    size is judged as that of released weights (agt/audit/mechanism.py), of the trainings without the canary.
     All rigorous bounds of one audit share the error probability equally: together they hold with the confidence asked for.
 
 The adversary of the white box knows all other records, and subtracts what they are expected to add to a sum; so does the
@@ -46,10 +48,19 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
-from agt.audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt.audit.estimates import (
+    BOUNDS,
+    Claimed,
+    chosen,
+    estimates,
+    guesses_from,
+    lower_limit,
+    one_run_epsilon,
+    planned_guesses,
+)
 from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
+from agt.audit.mechanism import noise_size
 from agt.audit.neighbours import NOMINAL, neighbouring, with_added
-from agt.audit.one_run import BOUNDS, guesses_from, one_run_epsilon, planned_guesses
 from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA
@@ -217,12 +228,15 @@ class Sight:
         reach: [R, T, m] the clipped gradient's length, in the same units; at most 1.
         weights: [R, m] the final weights along the canary's first gradient, downhill.
         losses: [R, m] on the canaries at the end; of gradient canaries 0.
+        squares, coordinates: [R] the squares of all noise, over the claimed variance, added up over so many coordinates.
     """
 
     scores: np.ndarray
     reach: np.ndarray
     weights: np.ndarray
     losses: np.ndarray
+    squares: np.ndarray
+    coordinates: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -312,7 +326,7 @@ class NoisyTraining:
         if canaries.gradients is None:
             losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)[1]
         weights, _ = run.along(self.head.initial - end, run.first)
-        return run.scores, run.reach, weights, losses
+        return run.scores, run.reach, weights, losses, np.array(run.squares), np.array(run.coordinates)
 
 
 class _WatchedRun(TrainingRun):
@@ -336,6 +350,7 @@ class _WatchedRun(TrainingRun):
         self.others = len(records) - len(canaries)
         self.first = self.clipped(np.arange(len(canaries)))
         self.scores, self.reach = np.zeros(inside.shape), np.zeros(inside.shape)
+        self.sigma, self.squares, self.coordinates = trainer.plan.sigma * trainer.problem.plan.normalizer, 0.0, 0
 
     def clipped(self, places: np.ndarray) -> np.ndarray:
         """[len(places), P] gradients of canaries, clipped elementwise, of a whole unit."""
@@ -358,6 +373,8 @@ class _WatchedRun(TrainingRun):
         self.gradients = self.clipped(places)
         super().step(rows)
         excess = flat(self.spy.directions) * self.plan.normalizer - self.expected
+        noise = excess - self._there(places, epoch) @ self.gradients
+        self.squares, self.coordinates = self.squares + float(noise @ noise) / self.sigma**2, self.coordinates + noise.size
         sums, reach = self.along(excess, self.gradients)
         if self.opposed:  # +g or -g: as far apart as 2 g or nothing
             sums, reach = sums + reach, np.minimum(2 * reach, 1)
@@ -370,13 +387,17 @@ class _WatchedRun(TrainingRun):
         zeros = {name: torch.zeros_like(bound.lower, dtype=torch.int64) for name, bound in self.bounds.items()}
         return {name: Sums(zero, zero) for name, zero in zeros.items()}
 
+    def _there(self, places: np.ndarray, epoch: int) -> np.ndarray:
+        """[len(places)] how often each canary's gradient is added."""
+        return np.where(self.inside[epoch, places], 1.0, -1.0 if self.opposed else 0.0)
+
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """The others' sums, and those canaries' that are in."""
         places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
         sums = super().nominal_sums(rows[rows < self.others])
         quantum = self.training.clip / QUANTA
         self.expected = flat(sums) * quantum
-        there = np.where(self.inside[epoch, places], 1.0, -1.0 if self.opposed else 0.0)
+        there = self._there(places, epoch)
         if self.canaries.gradients is None:  # records: the loop's own gradients
             return super().nominal_sums(rows[(rows < self.others) | np.isin(rows - self.others, places[there > 0])])
         added = torch.from_numpy(np.rint(there @ self.gradients / quantum).astype(np.int64))
@@ -437,8 +458,8 @@ def seen_by(sight: Sight, trainer: NoisyTraining, records: bool) -> dict[str, np
 
 def audit(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, several: Canaries | None = None
-) -> list[Estimate]:
-    """All bounds on epsilon at the claim's delta, by estimator and who sees what.
+) -> tuple[list[Estimate], Finding]:
+    """(all bounds on epsilon at the claim's delta, by estimator and who sees what; the size of the noise).
 
     Args:
         canary: one, of many runs.
@@ -448,16 +469,17 @@ def audit(
         ConfigError: too few trials.
     """
     records = canary.gradients is None
-    events = 2 * (2 + records) + 1 + (0 if several is None else len(BOUNDS))  # rigorous bounds, which share the error
+    events = 2 * (2 + records) + 2 + (0 if several is None else len(BOUNDS))  # rigorous bounds, which share the error
     sure, config = 1 - (1 - effort.confidence) / events, trainer.config
     _check(trainer, effort, sure)
-    present, absent = (
-        seen_by(trainer.train(canary, np.full((effort.trials, 1, 1), inside)), trainer, records) for inside in (True, False)
-    )
+    sights = [trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)]
+    present, absent = (seen_by(sight, trainer, records) for sight in sights)
     bounds = [each for name in present for each in _of_many(name, present[name], absent[name], config, sure)]
     if several is not None:
         bounds += _of_one(trainer, several, effort.seed, sure)
-    return [*bounds, _of_steps(trainer, canary, effort, sure)]
+    squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
+    size = noise_size("training with noise inside", squares, coordinates, sure, f"{effort.trials} trainings")
+    return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
 
 def _of_many(adversary: str, present: np.ndarray, absent: np.ndarray, config: NoiseConfig, sure: float) -> list[Estimate]:
@@ -503,7 +525,8 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
     violated = best.found > config.epsilon
     mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
-    verdict = "more than claimed" if violated else "which does not contradict the claim, and proves nothing"
+    claim = f"{config.epsilon:.12g} claimed"
+    verdict = f"more than the {claim}" if violated else f"which does not contradict the {claim}, and proves nothing"
     once = sorted({each.estimator.partition(", ")[2] for each in sure if ONE_RUN in each.estimator})
     return Finding(
         subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",
@@ -582,10 +605,7 @@ class DpSgdAudit:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what no data is needed for."""
-        if given.run is None:
-            raise ConfigError("run=null: name the folder of an agt train run with noise.epsilon, whose training is audited")
-        if given.config.get("inputs") is not None:
-            raise ConfigError("inputs: agt audit dpsgd trains on the run's own data: leave it out")
+        given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with canaries, and hold lower bounds against the run's claim."""
@@ -604,12 +624,11 @@ class DpSgdAudit:
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None
         with console.progress("audits", "claim") as report:
-            bounds = audit(trainer, canary, effort, several)
+            bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        finished = opened.trained.finished
         tables = {"bounds": table_of(bounds, trainer.config.epsilon)}
         finding = judged(trainer, canary, effort, bounds)
-        return Audited(finished.folder.name, finished.digest, (finding,), NOTES, tables)
+        return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)
 
 
 def table_of(bounds: list[Estimate], epsilon: float) -> pd.DataFrame:

@@ -1,20 +1,43 @@
-"""What a kind of audit is given, what it returns, and how it opens the run that it attacks."""
+"""What a kind of audit is given, what it returns, and how it opens the run that it attacks.
 
+An audit in words and tables, for somebody who has to answer for it; no word of these reads as a proof.
+
+A number that was found is cut off towards less and a limit towards more, so that what stands on a page holds. ``page`` is
+the report of every kind of audit, ``lines`` are what is said of it on the console; ``audits`` and ``claims_table`` are the
+tables of a summary.
+"""
+
+import math
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
 
-from agt.audit.findings import VERSION, Audit, Finding, FindingPart, Outcome
+from agt.audit.estimates import advantage, gaussian_advantage, posterior
+from agt.audit.findings import (
+    LOWER,
+    RIGOROUS,
+    VERSION,
+    Audit,
+    Estimate,
+    Finding,
+    FindingPart,
+    Outcome,
+    Strength,
+    least,
+    number,
+)
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
 from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import RunRecord
+from agt_cli.report.report_md import figures_section
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 OWNER = "for the data owner alone: it names units, and says what a mechanism saw of a query on the private data"
@@ -51,6 +74,20 @@ class AuditInputs:
             raise ConfigError(f"mechanism: name what is audited: {such}, say")
         return MechanismConfig.of(self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total"))
 
+    def need_run(self, inputs: bool = False) -> None:
+        """Raise ConfigError without a run, or where queries are brought along that the audit does not take.
+
+        Args:
+            inputs: it takes them.
+        """
+        if self.run is None:
+            raise ConfigError("run: give the folder of the finished agt train run that is audited, or run=latest")
+        if not inputs and self.config.get("inputs") is not None:
+            raise ConfigError(
+                f"inputs={self.config['inputs']}: the audit asks the run's own records, and queries that it searches: "
+                "leave it out"
+            )
+
     def check_run(self) -> TrainedRun:
         """The run that is audited by training neighbours, of which no data is read yet.
 
@@ -58,8 +95,7 @@ class AuditInputs:
             ConfigError: it is no finished training run, or queries are brought along; or training drew noise, which
                 training again would draw anew.
         """
-        if self.config.get("inputs") is not None:
-            raise ConfigError(f"inputs={self.config['inputs']}: the audit searches its own queries: leave it out")
+        self.need_run()
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
@@ -111,6 +147,11 @@ class Audited:
     parts: tuple[FindingPart, ...] = ()
     unaudited: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any) -> "Audited":
+        """Of a run."""
+        return cls(run.folder.name, run.digest, tuple(findings), tuple(notes), **more)
+
     def audit(self, kind: str) -> Audit:
         """audit.json of it. Raises ConfigError: it contradicts itself."""
         about = (self.subject, self.findings, self.digest, self.notes)
@@ -157,9 +198,286 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
     )
 
 
-def remove_leftovers(audits: Path) -> None:
+def remove_copies(audits: Path) -> None:
     """Remove the copies of private data that audits below a folder left there, whose process was killed outright."""
     for folder in audits.iterdir():
         if Run.at(folder).is_alive is False:  # where nobody can tell, it stays
             for path in [path for name in SCRATCH for path in folder.glob(name)]:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+# -- pages --------------------------------------------------------------------------------------------------------------
+
+PASSED = "let pass"
+PRIORS = (0.5, 0.01)
+FAR_TIMES = 2  # times the claim: an audit that could have noticed only more says little
+QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
+QUESTION = "a person's record was used"
+ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
+TESTED = (Outcome.VIOLATED, Outcome.STANDS)
+ABOUT = "about"
+SIGNS = {Strength.CERTAIN: "≥", Strength.CONFIDENT: "≥", Strength.ASYMPTOTIC: ABOUT, Strength.CREDIBLE: ABOUT}
+STRENGTHS = (
+    "without a percentage: seen or worked out, without chance",
+    "≥ with a percentage: a confidence bound, at any number of trials; by chance alone it is too large no more often than "
+    "the rest of that percentage, each bound with its own",
+    "about (≈): an estimate, by an interval that is right as trials grow without limit or by a posterior under a prior: it "
+    "contradicts nothing",
+)
+AGAIN = (
+    "By chance alone a confidence bound calls a true claim violated as often as the rest of its percentage says. Audit "
+    "again, with more trials: draws are made anew each time, and what is really violated stays so. Until then do not "
+    "publish on it."
+)
+LIMITS = (
+    "that a claim holds: it was not contradicted by these attacks, this hard; nor how much is lost at most: the truth may "
+    "lie far above a bound from below",
+    "anything of other data, other settings or a later state of the run",
+    "that the auditor, a part of the program it audits, notices every mistake: agt audit selftest shows which it does",
+)
+COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
+MAX_SHOWN = 24  # findings of a page, the violated first
+MAX_ROWS = 8  # of a table
+PRIVATE = "For the data owner: an audit sees private records, and what it found may tell of them."
+SEEN = "worked out"
+NAMES = {Strength.CONFIDENT: "confidence bound", Strength.ASYMPTOTIC: "asymptotic", Strength.CREDIBLE: "posterior"}
+AUDITS = ("audit", "attacks", "violated", "not made", "most of a claim", "state of the run", "folder")
+FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
+
+
+# -- words ---------------------------------------------------------------------------------------------------------------
+
+
+def headline(audit: Audit) -> str:
+    """The verdict, in one line."""
+    tested = [finding for finding in audit.findings if finding.outcome in TESTED]
+    if audit.kind == "selftest":
+        return _selftest_headline(tested)
+    untested = sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
+    rest = f"; {many(untested, 'attack')} not made" if untested else ""
+    if wrong := len(audit.violations):
+        return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
+    if not tested:
+        return f"no claim was tested{rest}"
+    return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
+
+
+def _weak(tested: list[Finding]) -> str:
+    """Where draws could have told only a far greater loss than is claimed, that it says little; empty: they could more."""
+    known = [(each, each.noticed / each.claimed) for each in tested if each.noticed is not None and each.claimed]
+    weak = [(each, times) for each, times in known if times > FAR_TIMES]
+    if not weak:
+        return ""
+    worst, _ = max(weak, key=lambda each: each[1])
+    limit = f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of {number(worst.claimed or 0.0)} claimed"
+    return f", and {len(weak)} of {len(known)} could have noticed only a far larger loss ({limit})"
+
+
+def _selftest_headline(tested: list[Finding]) -> str:
+    """Of planted violations and of sound twins."""
+    planted, sound = ([each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True))
+    missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
+    first = f"all {len(planted)} planted violations caught"
+    first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
+    second = f"{accused} of {len(sound)} sound ones ACCUSED" if accused else f"all {len(sound)} sound ones let pass"
+    return f"{first}; {second}" if sound else first  # an earlier version had none
+
+
+def many(count: int, one: str) -> str:
+    """``3 claims``."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A limit in per cent, rounded up to a tenth."""
+    return f"{math.ceil(1000 * share - 1e-9) / 10:g} %"
+
+
+def found(finding: Finding) -> str:
+    """What was found, for a cell of a table."""
+    if finding.found is None:
+        return "nothing"
+    loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
+    sure = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
+    notes = ", ".join(filter(None, (sure, finding.estimator)))
+    value = least(finding.found, finding.claimed) if loss else number(finding.found)
+    words = f"{sign if loss or sign == ABOUT else ''} {value}".strip()
+    told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
+    return f"{told}{f' ({notes})' if notes else ''}"
+
+
+def risk(finding: Finding, kind: str) -> str:
+    """A claimed loss as attack success; empty: nothing of the kind is claimed."""
+    claimed, question = finding.claimed, QUESTIONS.get(kind, QUESTION)
+    if claimed is None or finding.measure not in LOWER:
+        return ""
+    delta = finding.delta or 0.0
+    most = gaussian_advantage(claimed) if finding.measure == "mu" else advantage(claimed, delta)
+    named = f"no attack names more than {percent(most)[:-2]} more of 100 that were used than of 100 that were not"
+    if finding.measure == "mu":
+        right = percent(0.5 + most / 2)
+        return f"mu = {number(claimed)}: whoever guesses at even odds whether {question} is right at most {right}; {named}"
+    (before, after), (rare, then) = ((percent(prior), percent(posterior(prior, claimed))) for prior in PRIORS)
+    but = f", but for a chance of {number(delta)} in which nothing is promised" if delta else ""
+    return (
+        f"epsilon = {number(claimed)}{f', delta = {number(delta)}' if delta else ''}: whoever is {before} sure that "
+        f"{question} can be at most {after} sure after seeing the answer ({rare} sure: {then}){but}; {named}"
+    )
+
+
+def risks(audit: Audit) -> list[str]:
+    """What the claims mean for a person, where they hold, each once."""
+    words = (risk(each, audit.parts[each.part - 1].kind if each.part else audit.kind) for each in audit.findings)
+    return list(dict.fromkeys(filter(None, words)))
+
+
+# -- the page ------------------------------------------------------------------------------------------------------------
+
+
+def lines(audit: Audit) -> Iterator[str]:
+    """What is said of it on the console."""
+    yield f"{audit.kind} audit of {audit.subject}: {headline(audit)}"
+    if audit.kind == "selftest" or audit.parts:  # a table has said the rest
+        yield from (f"not audited in this state: {', '.join(audit.unaudited)}" for _ in audit.unaudited[:1])
+        return
+    yield from (f"{finding.outcome.value}: {finding.meaning}" for finding in audit.findings)
+    yield from _again(audit)
+    yield from risks(audit)
+
+
+def _again(audit: Audit) -> list[str]:
+    """What to do where a claim is violated by a bound that chance may have made too large."""
+    return [AGAIN] if any(each.strength is Strength.CONFIDENT for each in audit.violations) else []
+
+
+def page(audit: Audit, audited: Audited) -> str:
+    """The report, as Markdown."""
+    state = f" State of the run: {audit.digest[:19]}…." if audit.digest else ""
+    tested, sections = audit.kind == "selftest", list[str | Sequence[str]]()  # whose table says it all
+    if not tested:
+        sections += _findings(audit)
+        sections += _section("How to read the numbers", STRENGTHS)
+        sections += _section("What the claims mean for a person, where they hold", risks(audit))
+    sections += _section("What this does not show", LIMITS)
+    sections += _section("Notes", audit.notes)
+    most = len(audit.findings) if tested else MAX_ROWS
+    for name, table in audited.tables.items():
+        if len(table) and not audit.parts:  # of a summary, the claims once more
+            more = f": the first {most} of {len(table):,} rows of tables/{name}.csv" if len(table) > most else ""
+            sections += [f"## {plain(_capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
+    return document(
+        f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
+        f"**{plain(_capital(headline(audit)))}.**{'' if tested else f' {PRIVATE}{state}'}",
+        "".join(_again(audit)),
+        markdown_table(*audit_rows(audit)) if audit.parts else "",
+        f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}." if audit.unaudited else "",
+        *sections,
+        *figures_section(audited.subject, audited.captions),
+    )
+
+
+def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
+    """Every claim with the attacks on it and what they found, the worst first; then the same in sentences."""
+    ordered = _ordered(audit.findings)
+    yield markdown_table(COLUMNS, [row(audit, finding) for finding in ordered[:MAX_SHOWN]])
+    if len(ordered) > MAX_SHOWN:
+        yield f"And {len(ordered) - MAX_SHOWN} more: audit.json has them all."
+    told = (finding for finding in ordered[:MAX_SHOWN] if not audit.parts or finding.violated)
+    sentences = dict[str, None]()
+    for each in told:
+        limit = f" The audit could have noticed: {each.noticeable}." if each.noticeable else ""
+        sentences[f"{each.subject}: {each.meaning}.{limit}"] = None
+    yield from _section("What was found", sentences)
+
+
+def row(audit: Audit, finding: Finding) -> tuple[str, ...]:
+    """The line of a finding in the table of claims."""
+    subject, attack = finding.subject, "; ".join(filter(None, (finding.attack, finding.effort)))
+    if finding.part:
+        part = audit.parts[finding.part - 1]
+        subject = f"{part.kind}{'' if part.current else ' (earlier state)'}: {subject}"
+    cells = (subject, finding.claim or "-", attack or "-", found(finding), _percent(share(finding)))
+    return Markdown(f"**{finding.outcome.value}**"), *cells
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:
+    """A list under a heading; nothing where there is none."""
+    words = list(lines)
+    return [f"## {title}", words] if words else []
+
+
+def data_table(table: pd.DataFrame) -> str:
+    """Rows of a table, as a reader takes them."""
+    rates = ["%_" in str(column) for column in table.columns]  # a share of records, at so many per cent of others
+    rows = [[_cell(*each) for each in zip(line, rates, strict=True)] for line in table.itertuples(index=False)]
+    return markdown_table([str(column) for column in table.columns], rows)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _cell(value: object, rate: bool) -> str:
+    """As a reader takes it; nothing where there is nothing."""
+    if value is None or value != value:
+        return "-"
+    if not isinstance(value, float) or math.isinf(value):
+        return str(value)
+    return f"{number(100 * value)} %" if rate else number(value, beside=1.0)  # how near a share is to all must be seen
+
+
+# -- tables of a summary -------------------------------------------------------------------------------------------------
+
+
+def numbers(finding: Finding) -> Iterator[Estimate]:
+    """Every estimate of a finding's trials, that among them on which its outcome rests."""
+    if finding.found is None:
+        return
+    name = finding.estimator or (SEEN if finding.strength is Strength.CERTAIN else NAMES[finding.strength])
+    first = Estimate(name, finding.measure, max(finding.found, 0.0), finding.strength)
+    told = any(replace(each, estimator=name) == first for each in finding.estimates)  # it is one of them, by its name
+    yield from () if told else (first,)
+    yield from finding.estimates
+
+
+def share(finding: Finding) -> float | None:
+    """Found over claimed; None: that means nothing here."""
+    if finding.measure not in FRACTIONS or not finding.claimed or finding.found is None:
+        return None
+    return finding.found / finding.claimed if finding.strength in RIGOROUS else None
+
+
+def audit_rows(audit: Audit) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """A line for each audit that a summary gathers."""
+    rows = []
+    for place, part in enumerate(audit.parts, 1):
+        findings = [each for each in audit.findings if each.part == place]
+        made = sum(each.outcome in TESTED for each in findings)
+        untested = sum(each.outcome is Outcome.UNTESTED for each in findings)
+        most = max((rate for each in findings if (rate := share(each)) is not None), default=None)
+        wrong = sum(each.violated for each in findings)
+        state = "as it is" if part.current else "earlier"
+        rows.append((part.kind, str(made), str(wrong), str(untested), _percent(most), state, part.folder))
+    return AUDITS, rows
+
+
+def claims_table(audit: Audit) -> pd.DataFrame:
+    """tables/claims.csv: every estimate of every finding, for a program."""
+    rows = []
+    for finding in _ordered(audit.findings):
+        part = audit.parts[(finding.part or 1) - 1]
+        about = {"audit": part.kind, "folder": part.folder, "current": part.current, "audited": finding.subject}
+        about |= {"claim": finding.claim, "claimed": finding.claimed, "claimed_measure": finding.measure}
+        about |= {"delta": finding.delta, "confidence": finding.confidence, "outcome": finding.outcome.value}
+        for each in [*numbers(finding)] or (None,):
+            shown = {} if each is None else {"measure": each.measure, "found": each.found, "strength": each.strength.value}
+            rows.append({**about, "estimate": each and each.estimator, **shown})
+    return pd.DataFrame(rows)
+
+
+def _ordered(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (ORDER.index(finding.outcome), finding.part or 0))
+
+
+def _percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{100 * rate:.0f} %"

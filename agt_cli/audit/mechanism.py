@@ -1,5 +1,6 @@
 """agt audit mechanism, weights: what a mechanism's labels, or released weights, show of two neighbours."""
 
+from functools import partial
 from typing import Annotated, ClassVar, cast
 
 import numpy as np
@@ -9,7 +10,6 @@ from pydantic import Field
 from agt.audit.findings import Finding
 from agt.audit.mechanism import (
     Choosing,
-    Goal,
     Heads,
     OnDone,
     Problems,
@@ -21,6 +21,7 @@ from agt.audit.mechanism import (
     audit_quantile,
     audit_weights,
     check_audited,
+    expected_bound,
     farthest,
     search,
     worst_line,
@@ -117,17 +118,16 @@ class MechanismAudit:
         nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
         findings = (nowhere,) if audited is None else audited
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
-        finished = opened.trained.finished
-        return Audited(finished.folder.name, finished.digest, findings, notes)
+        return Audited.of(opened.trained.finished, findings, notes)
 
     def _labels(
         self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
         labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)
-        goal, anchors = Goal.of_labels(labelling, plan), opened.queries.features
-        found = search(labelling, goal, anchors, self.neighbours, self.segments, given.seed)
-        return labelling.claim, None if found is None else audit_pair(labelling.mechanism, found.pair, plan, model.farthest)
+        worth, anchors = partial(expected_bound, labelling.mechanism, plan=plan), opened.queries.features
+        found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
+        return labelling.claim, None if found is None else audit_pair(labelling.mechanism, found, plan, model.farthest)
 
     def _quantile(
         self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
@@ -139,11 +139,11 @@ class MechanismAudit:
         claim = prepare_quantile(model, anchors, mechanism, **how).claim
         reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)  # reads the same evidence
         labelling = Labelling.of(model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"})
-        found = search(labelling, Goal.of_distances(labelling), anchors, self.neighbours, self.segments, given.seed)
-        if found is None or not found.pair.moved:
+        found = search(labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed)
+        if found is None or not found.moved:
             return claim, None
-        sides = np.array([found.pair.first.evidence]), np.array([found.pair.second.evidence])
-        return claim, audit_quantile(mechanism, sides, int(model.metrics["k_max"]), plan, found.pair.where)
+        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
+        return claim, audit_quantile(mechanism, sides, int(model.metrics["k_max"]), plan, found.where)
 
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)
@@ -200,8 +200,7 @@ class WeightsAudit:
             found = self._attacked(opened, mechanism, plan, given.seed, lambda done: report(done, every, done, every))
         found = found or (no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),)
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
-        finished = opened.trained.finished
-        return Audited(finished.folder.name, finished.digest, found, notes)
+        return Audited.of(opened.trained.finished, found, notes)
 
     def _attacked(
         self, opened: OpenedRun, mechanism: WeightsMechanism, plan: TrialPlan, seed: int, on_done: OnDone

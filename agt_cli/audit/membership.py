@@ -1,4 +1,7 @@
-"""agt audit membership: who was trained on, judged from what the model says of a record."""
+"""agt audit membership: who was trained on, judged from what the model says of a record.
+
+agt audit memorisation: which records the model learns by heart, and which one record decides the answer to another.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -7,31 +10,42 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, StrMethodFormatter
 from pydantic import Field
 
-from agt.audit.findings import Finding, Outcome, Strength, least
+from agt.audit.estimates import MAX_CANARIES, canaries_needed, one_run_epsilon, planned_guesses
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples, least
 from agt.audit.membership import (
     ATTACKS,
     COPIES,
+    SHADOWS,
+    Contrast,
     Exposure,
+    Pool,
     Reference,
     Rehearsal,
     Roc,
+    ShadowConfig,
+    Shadows,
+    class_logits,
     coin_guesses,
     compare_labels,
     confidences,
     fewest,
     label_scores,
     loss_scores,
+    memorisation,
+    needed,
     spread_of,
+    strongest,
+    train_shadows,
     upside_down,
 )
-from agt.audit.one_run import MAX_CANARIES, canaries_needed, one_run_epsilon, planned_guesses
-from agt.audit.shadows import SHADOWS, Pool, ShadowConfig, Shadows, class_logits, train_shadows
-from agt.errors import ConfigError
+from agt.audit.neighbours import Edited, neighbours_of
+from agt.errors import AgtError, ConfigError
 from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
 from agt.mechanisms.weights import ReleaseWeights
+from agt.models.model import Model
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.settings import schema
@@ -94,26 +108,22 @@ class Membership:
     """
 
     name: ClassVar[str] = "membership"
-    shadows: Annotated[int, Field(ge=0, le=4096)] = 64
+    shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     pairs: Annotated[int, Field(ge=0)] = 20
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
         """A run is needed, and no queries."""
-        if given.config.get("inputs") is not None:
-            raise ConfigError("inputs: membership is asked of the run's own training and test records: leave inputs out")
-        check_shadows(given, self.shadows)
+        given.need_run()
         if given.config.get("mechanism") is not None:
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, attack, compare."""
         opened = TrainedRun.of(given.config).open(record, console)
-        pool, shadows, run = Pool.of(opened.dataset), None, opened.trained.finished
-        if self.shadows:
-            config = ShadowConfig(self.shadows, given.seed, self.workers)
-            shadows = trained_shadows(given, opened.kept.problem, pool, config, console)
+        pool, run = Pool.of(opened.dataset), opened.trained.finished
+        shadows = trained_shadows(self, given, opened, console) if self.shadows else None
         attacked = AttackedModel.of(given, opened, pool, shadows, console)
         units = attacked.units_to_leave_out(self.pairs, given.seed)
         why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
@@ -124,8 +134,7 @@ class Membership:
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
-        notes = tuple(attacked.notes())
-        return Audited(run.folder.name, run.digest, findings, notes, tables, captions, metrics)
+        return Audited.of(run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics)
 
 
 @schema
@@ -134,7 +143,7 @@ class ShadowModels:
     those whose number leaves ``part`` when divided by that.
 
     It attacks nothing. Each model depends on the run, the settings, the seed and its own number, so that it does not matter
-    who trains it; whoever audits afterwards finds those that are there, and trains the others (agt/audit/shadows.py).
+    who trains it; whoever audits afterwards finds those that are there, and trains the others (agt/audit/membership.py).
 
     Attributes:
         shadows, workers: as ``Membership``; the number of all models, not of one part.
@@ -142,14 +151,14 @@ class ShadowModels:
     """
 
     name: ClassVar[str] = "shadows"
-    shadows: Annotated[int, Field(ge=2, le=4096)] = 64
+    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     part: Annotated[int, Field(ge=0)] = 0
     parts: Annotated[int, Field(ge=1)] = 1
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     def check(self, given: AuditInputs) -> None:
         """A run, an even number of models, and a part that has some of them."""
-        check_shadows(given, self.shadows)
+        given.need_run()
         if not self.part < self.parts <= self.shadows:
             raise ConfigError(
                 f"audit.part={self.part}: of audit.parts={self.parts} parts of {self.shadows} models they are 0 to "
@@ -159,12 +168,7 @@ class ShadowModels:
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train them."""
         opened, which = TrainedRun.of(given.config).open(record, console), range(self.part, self.shadows, self.parts)
-        config, run, pool = (
-            ShadowConfig(self.shadows, given.seed, self.workers),
-            opened.trained.finished,
-            Pool.of(opened.dataset),
-        )
-        shadows = trained_shadows(given, opened.kept.problem, pool, config, console, which)
+        shadows = trained_shadows(self, given, opened, console, which)
         failed = f"; {len(shadows.failed)} failed, the first: {shadows.failed[0][1]}" if shadows.failed else ""
         finding = Finding(
             subject=f"shadow models, part {self.part} of {self.parts}",
@@ -178,26 +182,21 @@ class ShadowModels:
             strength=Strength.CERTAIN,
         )
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        return Audited(run.folder.name, run.digest, (finding,), metrics=counts)
-
-
-def check_shadows(given: AuditInputs, shadows: int) -> None:
-    """Raise ConfigError without a run, or where shadow models do not come in pairs."""
-    if given.run is None:
-        raise ConfigError("run: give the folder of the training run to audit")
-    if shadows % 2:
-        raise ConfigError(f"audit.shadows={shadows}: they come in pairs, one on each half: give an even number")
+        return Audited.of(opened.trained.finished, (finding,), metrics=counts)
 
 
 def trained_shadows(
-    given: AuditInputs, problem: Problem, pool: Pool, config: ShadowConfig, console: Console, which: range | None = None
+    kind: "Membership | ShadowModels | Memorisation",
+    given: AuditInputs,
+    opened: OpenedRun,
+    console: Console,
+    which: range | None = None,
 ) -> Shadows:
     """Shadow models of a run, of which some may be there already; all, or those of some numbers."""
-    count = config.models if which is None else len(which)
+    config, count = ShadowConfig(kind.shadows, given.seed, kind.workers), kind.shadows if which is None else len(which)
     with console.progress(f"training {count} of {config.models} shadow models", "model") as report:
-        return train_shadows(
-            problem, pool, config, given.output_dir / SHADOWS, lambda done: report(done, count, done, count), which
-        )
+        problem, pool, home = opened.kept.problem, Pool.of(opened.dataset), given.output_dir / SHADOWS
+        return train_shadows(problem, pool, config, home, lambda done: report(done, count, done, count), which)
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -549,3 +548,210 @@ def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
     place = np.searchsorted(roc.curve[:, 1] / others, rates * (1 + 1e-12), side="right") - 1
     shares: np.ndarray = roc.curve[place, 2] / members
     return shares
+
+
+# -- memorisation and influence -----------------------------------------------------------------------------------------
+
+NOTES = (
+    "for the data owner alone: this report names records, and says how much the model learnt of each",
+    "tables and figure are of other models than the run's, on random halves of the data, and most of them are estimates by "
+    "few models, the largest of many: chance alone gives some that are large (as many as lie as far below 0), and only "
+    "at_least, the rigorous bound over all of them, is sure where it is above 0. The run's certificate says nothing of "
+    "them: it says that a label of the run's own training stays where that record alone is left out",
+    SIZES,
+    "of those left out in turn, half are certified and nearest to not being so, half are not certified",
+)
+COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
+QUARTER = 0.25
+
+
+@schema
+class Memorisation:
+    """Memorisation and influence from models on random halves; and exactly, leaving records out one at a time.
+
+    Attributes:
+        shadows: how many models, an even number; those of ``agt audit membership`` are used again.
+        workers: processes that train them; null: as many as there are processors.
+        left_out: how many units are left out in turn.
+        targets: how many test records' answers are looked at for influence.
+        shown: how many records and pairs the owner is shown.
+    """
+
+    name: ClassVar[str] = "memorisation"
+    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    left_out: Annotated[int, Field(ge=0)] = 40
+    targets: Annotated[int, Field(ge=0)] = 200
+    shown: Annotated[int, Field(ge=1)] = 50
+
+    def check(self, given: AuditInputs) -> None:
+        """A run is needed, whose neighbours can be trained."""
+        given.check_run()
+
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
+        """Train, count, and say who is memorised."""
+        opened = given.open_with_data(record, console, "nothing of this audit")
+        model, dataset, pool, confidence = opened.model, opened.dataset, Pool.of(opened.dataset), given.confidence
+        shadows = trained_shadows(self, given, opened, console)
+        right = shadows.logits.argmax(axis=2) == pool.records.labels
+        learnt, members = memorisation(shadows.included, right), np.flatnonzero(pool.member)
+        with certifying(model, console) as report:
+            distance = model.certify(pool.records.features, on_progress=report).stable_distance
+        targets = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))[: self.targets]
+        pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
+        looks = len(members) * len(targets)
+        findings = (
+            _memorised(learnt.take(members), len(shadows), confidence),
+            influence_finding(decided, looks, len(targets), len(shadows), confidence),
+            self._left_out(model, pool, distance, console),
+        )
+        table = pd.DataFrame({"id": pool.records.ids, "label": [dataset.classes[y] for y in pool.records.labels]})
+        table["stable_distance"] = distance
+        table["estimate_over_halves"], table["standard_error"] = learnt.value, learnt.error
+        table["at_least"] = learnt.bounds(confidence, len(members))[0]
+        table["right_with"], table["models_with"] = learnt.right_with, learnt.having
+        table["right_without"], table["models_without"] = learnt.right_without, learnt.without
+        most = table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable").head(self.shown)
+        ids = pool.records.ids
+        influence = pd.DataFrame({"training_record": ids[pairs[:, 0]], "test_record": ids[pairs[:, 1]]})
+        influence["influence"], influence["standard_error"] = decided.value, decided.error
+        tables = {"memorised": most.map(short), "influence": influence.map(short)}
+        captions = draw_histogram(record, learnt.value[members], distance[members] >= 1, dataset.name)
+        failed = (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",) if shadows.failed else ()
+        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
+        drawn = {"tables": tables, "captions": captions, "metrics": counts}
+        return Audited.of(opened.trained.finished, findings, (*NOTES, *failed), **drawn)
+
+    def _left_out(self, model: Model, pool: Pool, distance: np.ndarray, console: Console) -> Finding:
+        """Labels of records whose unit alone is left out, half of them certified, half not."""
+        members, train = np.flatnonzero(pool.member), model.problem.dataset.train
+        order = members[np.argsort(distance[members], kind="stable")]
+        near, loose = order[distance[order] >= 1], order[distance[order] < 1]
+        chosen = np.concatenate([near[: self.left_out - self.left_out // 2], loose[: self.left_out // 2]])
+        private = np.flatnonzero(~train.public)  # in the order of the pool, whose first records they are
+        edits = [Edited(train, np.flatnonzero(train.units == train.units[row])) for row in private[chosen]]
+        changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
+        with console.progress("leaving records out", "record") as report:
+            for done, (place, other) in enumerate(zip(chosen, neighbours_of(model, edits), strict=True), 1):
+                report(done, len(edits), done, len(edits))
+                if isinstance(other, AgtError):
+                    refused.append(str(other))
+                    continue
+                asked = train.features[private[place] : private[place] + 1]
+                right = [of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)]
+                changed[bool(distance[place] >= 1)].append(right[0] != right[1])
+        return _exactly(changed[True], changed[False], refused)
+
+
+def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str) -> dict[str, str]:
+    """Memorisation, split by whether the record's own label is certified; the caption by its name."""
+    edges, known = np.linspace(-1, 1, 41), np.isfinite(values)
+    sides = zip(COLOURS, (certified, ~certified), strict=True)
+    counts = {name: np.histogram(values[known & side], edges)[0] for name, side in sides}
+    with drawing(record, "memorisation", pd.DataFrame({"from": edges[:-1], **counts}), (WIDTH, 4.2)) as figure:
+        axes = figure.subplots()
+        for name, colour in COLOURS.items():
+            label = f"{name} ({int(counts[name].sum()):,})"
+            axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
+        axes.set(xlabel="right when trained on it, less right when not", ylabel="training records", yscale="symlog")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # text is drawn as it is, formulas too
+        keys(figure, [axes])
+        high = int((values[known] >= QUARTER).sum())
+        headline(figure, f"Estimates of a quarter or more: {high:,} of {len(values):,} training records", dataset)
+    return {
+        "memorisation": "Estimates over random halves, by whether the run's own label of the record is certified (stable "
+        "distance 1 or more), which says nothing of models on halves: they lie on both sides of 0 by chance, too."
+    }
+
+
+def _memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
+    looks = len(learnt.value)
+    few, surely = _too_few(learnt, looks, confidence, "record", 2), _surely(learnt, confidence, looks)
+    sure = (
+        few or f"{surely:,} of {looks:,} training records are surely labelled right more often where they were trained on"
+    )
+    meaning = (
+        f"over random halves: {sure}; of {int((learnt.value >= QUARTER).sum()):,} the probability to be labelled right is "
+        "estimated to be a quarter or more higher where they were trained on, some of them by chance"
+    )
+    return Finding(
+        subject="memorisation",
+        claim="nothing: P(label right | trained on it) - P(label right | not)",
+        attack="models on random halves, those with a record against those without it",
+        effort=f"{models} models, {looks:,} records",
+        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
+        meaning=meaning,
+        measure="records memorised",
+        found=None if few else float(surely),
+        confidence=None if few else confidence,
+        noticeable="a record that every model with it has right and none without it, if there are that many models"
+        if few
+        else f"a difference in probability of {_smallest(learnt, confidence, looks):.2g}, if all with it have it right",
+        estimator="Clopper-Pearson, the error shared among all records",
+    )
+
+
+def influence_finding(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
+    """Of the models without the test record, which are half, half were trained on the training record."""
+    few = _too_few(decided, looks, confidence, "pair", 4) if len(decided.value) else "no test record was looked at"
+    surely = _surely(decided, confidence, looks)
+    sure = few or f"{surely:,} pairs have influence for sure, of those with the greatest estimates"
+    top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
+    return Finding(
+        subject="influence of a training record on a test record's answer",
+        claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
+        attack="models on random halves, those with the training record against those without it",
+        effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
+        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
+        meaning=f"{sure}{top}",
+        measure="pairs",
+        found=None if few else float(surely),
+        confidence=None if few else confidence,
+        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
+        if few
+        else f"influence of {_smallest(decided, confidence, looks):.2g}, if every model with the record is right",
+        estimator="Clopper-Pearson, the error shared among all pairs",
+    )
+
+
+def _exactly(certified: list[bool], others: list[bool], refused: list[str]) -> Finding:
+    why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
+    asked = (
+        f"labels that change when that record alone is left out: {sum(certified)} of the {len(certified)} certified asked"
+    )
+    return counterexamples(
+        "memorisation of certified records",
+        "a record's own label stays where its stable distance is 1 or more and it alone is left out",
+        "training again without a record's unit, all else as it was",
+        f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
+        "certified records memorised", float(sum(certified)) if certified else None,
+        f"{asked if certified else 'no certified record was left out'}; {sum(others)} of the {len(others)} uncertified "
+        f"asked{why}",
+        "one record, among those left out",
+    )  # fmt: skip
+
+
+def _surely(contrast: Contrast, confidence: float, looks: int) -> int:
+    return int((contrast.bounds(confidence, looks)[0] > 0).sum()) if len(contrast.value) else 0
+
+
+def _too_few(contrast: Contrast, looks: int, confidence: float, one: str, parts: int) -> str:
+    """Why not even the clearest contrast would be sure; empty: it would.
+
+    Args:
+        looks: among which the error is shared.
+        parts: into how many equal parts of the models a contrast's two sides fall.
+    """
+    fewest = needed(looks, confidence)
+    if min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
+        return ""
+    return f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
+
+
+def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:
+    """The least estimate that would have been called memorised, of a record that all models with it have right."""
+    with_it, without = int(np.median(learnt.having)), int(np.median(learnt.without))
+    hits = np.arange(without + 1)
+    ends = Contrast(np.full(without + 1, with_it), np.full(without + 1, with_it), hits, np.full(without + 1, without))
+    shown = ends.bounds(confidence, looks)[0] > 0
+    return float(ends.value[shown].min()) if shown.any() else 1.0

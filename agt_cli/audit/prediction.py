@@ -30,10 +30,10 @@ Formal guarantees
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import blake2b
 from itertools import count, islice
 from pathlib import Path
@@ -43,13 +43,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
-from agt.audit.mechanism import check_audited, influences
-from agt.audit.neighbours import NOMINAL, retrained, with_added, without
+from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
+from agt.audit.neighbours import NOMINAL, members_margins, retrained, with_added, without
 from agt.data.dataset import CONTENT, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
@@ -57,7 +57,7 @@ from agt.ledger.ledger import UNANSWERED, Exhausted, Ledger
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.models.model import EnsembleModel, Model, fit
+from agt.models.model import Model, fit
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
@@ -73,46 +73,15 @@ from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 
-HALVINGS = 60  # of a line between two queries
-BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
 MIN_WIDTH = 2.0**-40  # of where poisons may lie
-ReadDistances = Callable[[np.ndarray], np.ndarray]
 NOTHING_TO_TELL = "no query was found at which the two models answer differently: there was nothing to tell apart"
 
 
 # -- what is attacked ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LabellingPair:
-    """Two models of neighbouring data, answering through one mechanism.
-
-    Attributes:
-        having: of the data with the unit that is attacked.
-        lacking: of the same without it, or with another in its place.
-    """
-
-    having: Labelling
-    lacking: Labelling
-
-    def seen(self, queries: np.ndarray) -> np.ndarray:
-        """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
-        return np.stack([*self.having.seen(queries), *self.lacking.seen(queries)])
-
-    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
-        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
-
-    def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
-        mechanism = self.having.mechanism
-        flip = mechanism.flip_probability(evidence)
-        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
-        law[np.arange(len(labels)), labels] = 1 - flip
-        return law
 
 
 @dataclass(frozen=True)
@@ -195,53 +164,6 @@ def most_telling(
     shown = [(event.expected(claimed, trials, confidence, 1), event.hit - event.alarm) for event in events]
     best = max(range(len(events)), key=lambda at: (shown[at], -first[at]))
     return int(first[best]), events[best]
-
-
-def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
-    """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
-    places of change, and beside them; first those with most room.
-
-    Args:
-        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
-    """
-    anchors = np.asarray(anchors, dtype=np.float64)
-    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
-    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
-    sides = (pair.having, pair.lacking)
-    readings: list[list[ReadDistances]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
-    return np.concatenate([_beside(reads, begin, end) for reads in readings])
-
-
-def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
-    """[n] label and evidence in one number."""
-    labels, evidence = side.seen(queries)
-    return evidence * side.mechanism.classes + labels
-
-
-def _beside(reads: list[ReadDistances], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Queries around the two places where what is read of each side changes, of the lines where both do."""
-    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
-    begin, end = begin[changes], end[changes]
-    if not len(begin):
-        return begin
-    first, second = (_root(read, begin, end) for read in reads)
-    widest = np.argsort(-np.abs(second - first), kind="stable")
-    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
-    shape = (-1, *[1] * (begin.ndim - 1))
-    places = first + BESIDE[:, None] * (second - first)
-    return np.concatenate([begin + place.reshape(shape) * (end - begin) for place in places])
-
-
-def _root(read: ReadDistances, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """[m] shares of the way from each begin to its end where what is read changes, as far as halving tells."""
-    low, high, start = np.zeros(len(begin)), np.ones(len(begin)), read(begin)
-    shape = (-1, *[1] * (begin.ndim - 1))
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        same = read(begin + middle.reshape(shape) * (end - begin)) == start
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return (low + high) / 2
 
 
 def alike(pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -330,13 +252,13 @@ class Aim:
         query: row among the queries.
         target: row among the training records.
         rival: the label that comes second where the target counts.
-        member: of an ensemble, in whose shard the target is; None: there is one model.
+        member: in whose shard the target is.
     """
 
     query: int
     target: int
     rival: int
-    member: int | None
+    member: int
 
 
 # -- neighbours ------------------------------------------------------------------------------------------------------------
@@ -388,37 +310,22 @@ def _hashes(records: Records) -> bool:
 
 def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list[Aim]:
     """The queries nearest to a change of label, each with the private record that has most influence there; the nearest
-    first. Of an ensemble those that one member decides alone."""
-    if not isinstance(model, EnsembleModel):
-        margins = model.margins(queries)
-        nearest = np.argsort(_distance_to_change(margins), kind="stable")[:most]
-        return [_aim(model, records, queries, int(at), None, margins[:, at]) for at in nearest]
-    margins = np.stack([member.margins(queries) for member in model.members])
+    first. Of an ensemble, and of votes, those that one member decides alone."""
+    ensemble = model.problem.settings.ensemble
+    members: Sequence[Model] = getattr(model, "members", [model] * ensemble.members)
+    margins, home = members_margins(model, queries), shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
     made = list[Aim]()
     for place in np.argsort(least, axis=None, kind="stable")[:most].tolist():
         member, at = divmod(place, least.shape[1])
-        mine = shards(records.units, model.problem.settings.ensemble) == member
-        if np.isfinite(least[member, at]) and (mine & ~records.public).any():
-            made.append(_aim(model.members[member], records, queries, at, member, margins[member, :, at], mine))
+        rows = np.flatnonzero((home == member) & ~records.public)
+        if np.isfinite(least[member, at]) and len(rows):
+            own = margins[member, :, at]
+            rival = int(own[0] <= 0) if len(own) == 1 else int(np.argsort(own)[-2])
+            moves = influences(members[member], records.take(rows), queries[at : at + 1])[0]
+            made.append(Aim(at, int(rows[int(np.argmax(moves))]), rival, member))
     return made
-
-
-def _aim(
-    model: Model,
-    records: Records,
-    queries: np.ndarray,
-    at: int,
-    member: int | None,
-    margins: np.ndarray,
-    among: np.ndarray | None = None,
-) -> Aim:
-    eligible = ~records.public if among is None else among & ~records.public
-    rows = np.flatnonzero(eligible)
-    rival = (0 if margins[0] > 0 else 1) if len(margins) == 1 else int(np.argsort(margins)[-2])
-    moves = influences(model, records.take(rows), queries[at : at + 1])[0]
-    return Aim(at, int(rows[int(np.argmax(moves))]), rival, member)
 
 
 def _distance_to_change(margins: np.ndarray) -> np.ndarray:
@@ -497,7 +404,7 @@ class Poisoner:
         query, ensemble = self.queries[aim.query : aim.query + 1], self.problem.settings.ensemble
         placed = factor * query + np.sqrt(1 - factor**2) * _across(np.asarray(query, dtype=np.float64))
         features, labels = np.repeat(placed, self.allowance, axis=0), [aim.rival] * self.allowance
-        having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member or 0, ensemble))
+        having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member, ensemble))
         return PoisonedPair(having, edited(self.problem, having, aim.target), query, self.allowance)
 
     def _models(self, found: PoisonedPair) -> tuple[Model, Model]:
@@ -526,6 +433,14 @@ def _across(query: np.ndarray) -> np.ndarray:
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
 TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
+CLOSE = 1e-9  # of a cost in decimals to one in floats
+RULES = (
+    ("the ledger is debited exactly what is claimed", "a call with queries twice"),
+    ("a repeated question is answered as before, and free", "the same call again"),
+    ("a second mechanism's cost is added to the first's", "the same queries under another budget per query"),
+    ("a single label is debited", "a call for one label"),
+)
+"""(what a ledger must do, how it is tried)"""
 TEST_ANSWERS = 8  # that a small budget holds
 MAX_QUERIES = 1000  # natural ones that are looked at
 DELTA_MUST_SAVE = 0.95  # of a total without a delta: one with a delta that is no less is not attacked as well
@@ -734,42 +649,31 @@ class Counters:
 
     def findings(self) -> list[Finding]:
         """Each rule, on both sides."""
-        books = [self._book(side) for side in self.sides]
-        return [
-            self._finding(
-                "the ledger is debited exactly what is claimed", [one[0] for one in books], "a call with queries twice"
-            ),
-            self._finding(
-                "a repeated question is answered as before, and free", [one[1] for one in books], "the same call again"
-            ),
-            self._finding(
-                "a second mechanism's cost is added to the first's",
-                [one[2] for one in books],
-                "the same queries under another budget per query",
-            ),
-            self._refusals(),
-        ]
+        books = zip(*map(self._book, self.sides), strict=True)
+        return [*(self._finding(*rule, wrong) for rule, wrong in zip(RULES, books, strict=True)), self._refusals()]
 
-    def _book(self, side: OpenedRun) -> tuple[int, int, int]:
-        """Differences from what was claimed: (of the debit; of the repeat; of the second mechanism's debit)."""
+    def _book(self, side: OpenedRun) -> tuple[int, int, int, int]:
+        """Differences from what was claimed: (of the debit; a repeat; a second mechanism's debit; one label)."""
         once, guarantee, other = self.queries[:TEST_ANSWERS], self.mechanism.guarantee, self._other
         calls = np.concatenate([once, once[: TEST_ANSWERS // 2]])
-        one, two = Lot(guarantee, TEST_ANSWERS).cost, Lot(other.guarantee, TEST_ANSWERS).cost
-        with self.stage.ledger(
-            side, _wide(room_for(guarantee, TEST_ANSWERS), room_for(other.guarantee, TEST_ANSWERS))
-        ) as ledger:
+        mine, theirs = (room_for(each, TEST_ANSWERS) for each in (guarantee, other.guarantee))
+        both = Allowance(2 * (mine.eps + theirs.eps), min(0.99, mine.delta + theirs.delta), mine.leaks)  # and more
+        with self.stage.ledger(side, both) as ledger:
             first = self.stage.ask(side, self.mechanism, calls, ledger)
             debited = _different(
-                ledger.book.spent != one,
+                unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)),
                 first.labels[: TEST_ANSWERS // 2] != first.labels[TEST_ANSWERS:],
                 str(guarantee) not in first.claim,
             )
             again = self.stage.ask(side, self.mechanism, calls, ledger)
-            repeated = _different(ledger.book.spent != one, again.labels != first.labels)
+            repeated = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)), again.labels != first.labels)
             self.stage.ask(side, other, once, ledger)
-            added = _different(ledger.book.spent != one.plus(two))
+            added = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS), (other.guarantee, TEST_ANSWERS)))
             ledger.verify()
-        return debited, repeated, added
+        with self.stage.ledger(side, room_for(guarantee, 1)) as ledger:
+            self.stage.ask(side, self.mechanism, once[:1], ledger)
+            single = _different(unpaid(ledger.book.spent, (guarantee, 1)))
+        return debited, repeated, added, single
 
     @cached_property
     def _other(self) -> Mechanism:
@@ -789,14 +693,11 @@ class Counters:
                 then = self.stage.ask(side, self.mechanism, wanted[held:], ledger)
                 seen.append((first.labels == UNANSWERED, then.labels == UNANSWERED, ledger.book.spent))
         due = np.arange(len(wanted)) >= held
-        wrong = [_different(first != due, ~then, spent != Lot(guarantee, held).cost) for first, then, spent in seen]
-        return self._finding(
-            "which questions are refused follows from the counter alone",
-            wrong,
-            f"{len(wanted)} questions on a budget of {held}, then the refused ones again",
-        )
+        wrong = [_different(first != due, ~then, unpaid(spent, (guarantee, held))) for first, then, spent in seen]
+        attack = f"{len(wanted)} questions on a budget of {held}, then the refused ones again"
+        return self._finding("which questions are refused follows from the counter alone", attack, wrong)
 
-    def _finding(self, claim: str, wrong: Sequence[int], attack: str) -> Finding:
+    def _finding(self, claim: str, attack: str, wrong: Sequence[int]) -> Finding:
         many = sum(wrong)
         return counterexamples(
             f"{self.mechanism.name}: the ledger of agt predict", claim, f"{attack}, with the unit and without it",
@@ -805,13 +706,25 @@ class Counters:
         )  # fmt: skip
 
 
+def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
+    """Whether a ledger was debited anything but what so many answers of each guarantee cost, by the auditor's own formula.
+
+    Of n answers: n eps, n delta, and n mu^2 of Gaussian ones, whose pure eps is infinite. The mu^2 of n eps-DP answers,
+    randomized response among them, is at least twice its Kullback-Leibler divergence, n eps tanh(eps/2): that grows with
+    what can be told, and of a Gaussian pair is mu^2/2. It is at most n times the square of one answer's own mu.
+    """
+    due = np.zeros(4)
+    for guarantee, size in lots:
+        eps, mu = getattr(guarantee, "eps", math.inf), getattr(guarantee, "mu", None)
+        squares = (2 * eps * math.tanh(eps / 2), (2 * float(ndtri(expit(eps)))) ** 2) if mu is None else (mu**2, mu**2)
+        due += size * np.array([eps, getattr(guarantee, "delta", 0.0), *squares])
+    pure, leak, square = float(spent.pure), float(spent.leak), float(spent.square)
+    same = math.isclose(pure, due[0], rel_tol=CLOSE) and math.isclose(leak, due[1], rel_tol=CLOSE)
+    return not (same and due[2] * (1 - CLOSE) <= square <= due[3] * (1 + CLOSE))
+
+
 def _different(*wrong: bool | np.ndarray) -> int:
     return sum(int(np.sum(each)) for each in wrong)
-
-
-def _wide(one: Allowance, other: Allowance) -> Allowance:
-    """A budget that holds what each of two holds, together."""
-    return Allowance(2 * (one.eps + other.eps), min(0.99, one.delta + other.delta), one.leaks)
 
 
 # -- the audit -----------------------------------------------------------------------------------------------------------
@@ -862,10 +775,7 @@ class PredictionAudit:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse what needs no data to be refused."""
-        if given.run is None:
-            raise ConfigError("run: a value is required; give run=FOLDER of a finished agt train, or run=latest")
-        if given.config.get("mechanism") is None:
-            raise ConfigError("mechanism: give what answers, mechanism=randomized_response mechanism.eps=1 say")
+        given.need_run(inputs=True)
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
             raise ConfigError(
@@ -959,20 +869,13 @@ class _Audit:
                 findings += made
                 rows.append(self._row(scene, made))
                 report(done, len(scenes), done, len(scenes))
-        finished = self.opened.trained.finished
         if not self.claim.proved:
             self.missing.append(
                 "nothing is proved of this release (accounting=paper): no ledger takes it, and none was audited"
             )
-        notes = (OWNER, DRAWN, TRIALS, *self.missing)
-        return Audited(
-            finished.folder.name,
-            finished.digest,
-            tuple(findings),
-            notes,
-            {"adversaries": pd.DataFrame(rows)},
-            metrics={"trials": self.config.trials, "adversaries": len(scenes)},
-        )
+        metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
+        about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
+        return Audited.of(self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about)
 
     def _labelling(self, opened: OpenedRun) -> Labelling:
         accounting, counting = self.stage.accounting, self.stage.counting

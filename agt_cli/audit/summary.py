@@ -12,8 +12,7 @@ from agt.errors import ConfigError
 from agt.settings import schema
 from agt.unlearning.log import Log
 from agt_cli import usage
-from agt_cli.audit.job import Audited, AuditInputs
-from agt_cli.audit.page import ABOUT, SIGNS, audits, claims_table, headline, many
+from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audit_rows, claims_table, headline, many
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, drawing, keys
 from agt_cli.report.figures import headline as figure_headline
@@ -69,8 +68,7 @@ class Summary:
         again = {folder for folder, place in zip(self.audits, places, strict=True) if places.count(place) > 1}
         if again:
             raise ConfigError(f"audit.audits: {min(again)} is named more than once")
-        if given.run is None:
-            raise ConfigError("run: name the run whose audits are to be gathered: agt audit summary run=latest")
+        given.need_run(inputs=True)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Read every audit again, and lay their claims and bounds into one table.
@@ -80,44 +78,28 @@ class Summary:
         """
         assert given.run is not None, "check refuses it"
         run = open_run(given.run, "train", given.digest)
-        earlier = {entry.before for entry in Log.of(run).entries} - {run.digest}
-        folders = map(Path, self.audits) if self.audits else _of(run, earlier, given.output_dir)
-        gathered = [_read(folder, run, earlier) for folder in folders]
+        states = {run.digest, *(entry.before for entry in Log.of(run).entries)}
+        found = (each for each in runs_below(given.output_dir) if each.command == "audit")
+        audits = sorted(found, key=lambda each: (each.moment, each.folder.name))
+        mine = (each for each in audits if _is_of(each, run) or each.environment.get("trained_digest") in states)
+        done = [each.folder for each in mine if each.state == "done" and each.environment.get("kind") not in NO_AUDITS]
+        gathered = [_read(folder, run, states) for folder in (map(Path, self.audits) if self.audits else done)]
         if not gathered:
             raise ConfigError(
                 f"run={run.folder}: no finished audit of it lies below {given.output_dir}: make one (agt audit mechanism "
                 f"run={run.folder} ..., say), or name their folders: audit.audits=[FOLDER, ...]"
             )
         findings = tuple(_numbered(gathered))
-        done = {each.audit.kind for each in gathered if each.current}
-        unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*done, *NO_AUDITS))
-        notes = (
-            *_states(gathered),
-            *_unfinished(run, given.output_dir),
-            *_of_none(given.output_dir),
-            _selftest(given.output_dir),
-            NOTE,
-        )
+        kinds = {each.audit.kind for each in gathered if each.current}
+        unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*kinds, *NO_AUDITS))
         record.environment(audits=[[str(each.record.folder.resolve()), each.record.digest] for each in gathered])
         captions = claimed_against_found(record, findings, run.folder.name)
         parts = tuple(each.part for each in gathered)
-        about = (run.folder.name, run.digest, findings, notes)
+        about = (run.folder.name, run.digest, findings, tuple(_notes(gathered, audits, run)))
         summed = Audited(*about, captions=captions, parts=parts, unaudited=unaudited)
         audit = summed.audit(self.name)
-        console.table(f"audits of {run.folder.name}", *audits(audit))
+        console.table(f"audits of {run.folder.name}", *audit_rows(audit))
         return replace(summed, tables={"claims": claims_table(audit)})
-
-
-def _of(run: Run, earlier: set[str], outputs: Path) -> list[Path]:
-    """Finished audits of the run, in any of its states, by what they say themselves; the oldest first."""
-    states = {run.digest, *earlier}
-    runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") not in NO_AUDITS]
-    return [each.folder for each in runs if each.environment.get("trained_digest") in states or _is_of(each, run)]
-
-
-def _audits(outputs: Path) -> list[Run]:
-    runs = (run for run in runs_below(outputs) if run.command == "audit")
-    return sorted(runs, key=lambda run: (run.moment, run.folder.name))
 
 
 def _is_of(audit: Run, run: Run) -> bool:
@@ -126,7 +108,7 @@ def _is_of(audit: Run, run: Run) -> bool:
     return isinstance(place, str) and Path(place).resolve() == run.folder.resolve()
 
 
-def _read(folder: Path, run: Run, earlier: set[str]) -> Gathered:
+def _read(folder: Path, run: Run, states: set[str]) -> Gathered:
     """One audit, as it was written.
 
     Raises:
@@ -136,7 +118,7 @@ def _read(folder: Path, run: Run, earlier: set[str]) -> Gathered:
     audit, state = read_audit(record.read(AUDIT_FILE)), record.environment.get("trained_digest")
     if audit.kind in NO_AUDITS:
         raise ConfigError(f"audit.audits={folder}: is a {audit.kind}: name the audits themselves")
-    if state not in {run.digest, *earlier}:
+    if state not in states:
         about = f"the run of {state}" if state else "no run"
         raise ConfigError(f"audit.audits={folder}: is about {about}, and run={run.folder} is {run.digest}")
     return Gathered(record, audit, state == run.digest)
@@ -147,43 +129,28 @@ def _numbered(gathered: list[Gathered]) -> Iterator[Finding]:
         yield from (replace(finding, part=number) for finding in each.audit.findings)
 
 
-def _states(gathered: list[Gathered]) -> Iterator[str]:
-    """Which of the audits are of a state that gave way."""
+def _notes(gathered: list[Gathered], audits: list[Run], run: Run) -> Iterator[str]:
+    """What the table does not say: audits of a state that gave way, audits of the run that did not end and may have been
+    about to find something, violations of no run, and what the newest look at the auditor itself said."""
     for each in gathered:
         if not each.current:
             yield (
                 f"{each.audit.kind} ({each.record.folder.name}) is of an earlier state of the run, before an erasure: what "
                 "it found is counted, and of the present state it says nothing; audit again"
             )
-
-
-def _unfinished(run: Run, outputs: Path) -> Iterator[str]:
-    """Audits of it that did not end, which may have been about to find something."""
-    for each in _audits(outputs):
-        if each.state in ("failed", "killed") and _is_of(each, run):
-            error = f": {each.error.splitlines()[0][:120]}" if each.error else ""
-            kind = each.environment.get("kind") or "kind not known"
-            yield f"an audit did not finish: {kind} ({each.folder.name}), {each.state}{error}"
-
-
-def _of_none(outputs: Path) -> Iterator[str]:
-    """Audits of no run, of mechanisms by themselves say, that found a violation: they are of no line of the table."""
-    for each in _audits(outputs):
-        about_none = each.environment.get("kind") not in NO_AUDITS and not each.environment.get("trained_digest")
-        if each.state == "done" and about_none and each.metrics.get("violations"):
-            yield (
-                f"an audit of no run found a violation, and is not counted here: {each.environment.get('kind')} "
-                f"({each.folder.name})"
-            )
-
-
-def _selftest(outputs: Path) -> str:
-    """What the newest look at the auditor itself said."""
-    runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") == "selftest"]
-    if not runs:
-        return "the auditor itself was not looked at here: agt audit selftest plants violations, and sees which it notices"
-    newest = open_run(runs[-1].folder, "audit", key="audit.audits")
-    return f"the auditor itself: {headline(read_audit(newest.read(AUDIT_FILE)))} (agt audit selftest, {newest.folder.name})"
+    newest = "the auditor itself was not looked at here: agt audit selftest plants violations, and sees which it notices"
+    for record in audits:
+        kind, name = record.environment.get("kind") or "kind not known", record.folder.name
+        if record.state in ("failed", "killed") and _is_of(record, run):
+            error = f": {record.error.splitlines()[0][:120]}" if record.error else ""
+            yield f"an audit did not finish: {kind} ({name}), {record.state}{error}"
+        of_none = kind not in NO_AUDITS and not record.environment.get("trained_digest")
+        if record.state == "done" and of_none and record.metrics.get("violations"):
+            yield f"an audit of no run found a violation, and is not counted here: {kind} ({name})"
+        if record.state == "done" and kind == "selftest":
+            audit = read_audit(open_run(record.folder, "audit", key="audit.audits").read(AUDIT_FILE))
+            newest = f"the auditor itself: {headline(audit)} (agt audit selftest, {name})"
+    yield from (newest, NOTE)
 
 
 def claimed_against_found(record: RunRecord, findings: Sequence[Finding], subject: str) -> dict[str, str]:

@@ -3,7 +3,7 @@ that unlearned like one that never saw them?
 
     begin()                 the method at the trained model: what it returns removes rows, one request after another
     retrained(rows)         training without all these rows
-    audit_unlearning(subject, begin, retrained, attacks, claimed, effort)      findings, and how each attack went
+    audit_unlearning(subject, begin, retrained, attacks, claimed, plan)      findings, and how each attack went
 
 Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may be chosen after looking
 at what the one before left. What is compared depends on what is claimed:
@@ -48,11 +48,13 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 from scipy.spatial.distance import cdist
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.estimates import chosen as chosen_event
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
+from agt.audit.mechanism import TrialPlan, noise_size
+from agt.audit.neighbours import members_margins
 from agt.data.dataset import Records
 from agt.data.erasure import IsErased, families
 from agt.errors import AgtError, ConfigError
@@ -75,7 +77,6 @@ from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
 
 RemovedRows = np.ndarray
-MIN_HALF = 20  # draws that are counted, or that fix thresholds
 MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
 MAX_LOOKED_AT = 2_000  # records whose nearest neighbours are looked for
 
@@ -133,40 +134,6 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Promised:
-    """What is claimed of the model after a removal.
-
-    Attributes:
-        words: in one sentence.
-        exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
-        eps, delta: of a whole request; 0 where exact.
-        adaptive: whether it holds for requests that were chosen after looking, too.
-        unheld: what it rests on that does not hold: findings are then reported and contradict nothing; empty: all does.
-
-    Raises:
-        ConfigError: an epsilon without a delta that could be one.
-    """
-
-    words: str
-    exact: bool
-    eps: float = 0.0
-    delta: float = 0.0
-    adaptive: bool = True
-    unheld: str = ""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
-            raise ConfigError(f"a claim of epsilon {self.eps}, delta {self.delta}: give epsilon >= 0 and 0 <= delta < 1")
-
-    @classmethod
-    def of(cls, promise: Promise) -> "Promised":
-        """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
-        adaptive = promise.adaptive or promise.exact
-        void = "; ".join(fact.why for fact in promise.assumptions if fact.standing is Standing.VOID)
-        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, void)
-
-
-@dataclass(frozen=True)
 class _Files:
     """A store in memory."""
 
@@ -185,26 +152,6 @@ def bits(model: Model) -> np.ndarray:
     store = _Files({})
     model.save(store)
     return np.frombuffer(b"".join(content for _, content in sorted(store.files.items())), dtype=np.uint8)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How hard is attacked.
-
-    Attributes:
-        confidence: of every bound.
-        releases: draws of each side, for each direction.
-
-    Raises:
-        ConfigError: too few draws to split.
-    """
-
-    confidence: float = 0.95
-    releases: int = 20_000
-
-    def __post_init__(self) -> None:
-        if self.releases < 2 * MIN_HALF:
-            raise ConfigError(f"audit.releases={self.releases}: a half of them is not counted: give {2 * MIN_HALF} or more")
 
 
 @dataclass(frozen=True)
@@ -250,8 +197,8 @@ def audit_unlearning(
     begin: Begin,
     retrained: Callable[[RemovedRows], Served],
     attacks: Sequence[Attack],
-    claimed: Promised,
-    effort: Effort,
+    claimed: Promise,
+    plan: TrialPlan,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """Attack a method of unlearning.
 
@@ -261,14 +208,14 @@ def audit_unlearning(
         retrained: trains without the rows, which are all that an attack named.
         attacks: at least one; rows are never named twice in one.
         claimed: what the method promises.
-        effort: how hard.
+        plan: draws of each side, a half of which fixes thresholds; with what confidence bounds hold.
 
     Returns:
         A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
         (AgtError) is listed as one that was not made.
     """
     pairs, refused = attacked(begin, retrained, attacks)
-    return judged(subject, pairs, refused, claimed, effort)
+    return judged(subject, pairs, refused, claimed, plan)
 
 
 def attacked(
@@ -289,18 +236,18 @@ def attacked(
 
 
 def judged(
-    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promise, plan: TrialPlan
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
     if not pairs:
         why = "; ".join(dict.fromkeys(trial.words for trial in refused))
-        return (not_tested(subject, claimed.words, why),), tuple(refused)
+        return (not_tested(subject, claimed.words[0], why),), tuple(refused)
     findings, trials = list[Finding](), list(refused)
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
-        made, finding = test(subject, pairs, claimed, effort)
+        made, finding = test(subject, pairs, claimed, plan)
         trials += made
         findings += [] if finding is None else [finding]
-    noise = _noise(subject, pairs, effort)
+    noise = _noise(subject, pairs, plan)
     return (*findings, *([] if noise is None else [noise])), tuple(trials)
 
 
@@ -329,11 +276,11 @@ def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[RemovedRows]
 
 
 def _equal(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
-        return _near(subject, pairs, claimed, effort)
+        return _near(subject, pairs, claimed, plan)
     trials, total = list[Trial](), 0
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
@@ -342,7 +289,9 @@ def _equal(
         words = words if compared else "not tested: nothing was given out, so nothing was compared"
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
-        return trials, not_tested(subject, claimed.words, "nothing was given out after any attack, so nothing was compared")
+        return trials, not_tested(
+            subject, claimed.words[0], "nothing was given out after any attack, so nothing was compared"
+        )
     both = "what unlearning left and what training without the records gives"
     wrong = next((trial for trial in trials if trial.violated), None)
     same = f"{both} are the same in every attack: {total:,} values"
@@ -361,7 +310,7 @@ def _differences(mine: Served, other: Served) -> tuple[int, int]:
 
 
 def _near(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Weights before noise within the distances that are claimed."""
     trials = []
@@ -376,7 +325,7 @@ def _near(
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
-    claimed = replace(claimed, words="the weights are within their recorded bound of the minimiser without the records")
+    claimed = replace(claimed, words=("the weights are within their recorded bound of the minimiser without the records",))
     attack = "the weights before noise are compared with those of training without the records"
     noticeable = "weights further away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
@@ -388,16 +337,16 @@ def _near(
 
 
 def _distinguished(
-    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promise, plan: TrialPlan
 ) -> tuple[list[Trial], Finding | None]:
     """Which side a draw is of, guessed along every direction."""
-    held, half = Claimed("epsilon", claimed.eps, claimed.delta), effort.releases // 2
-    looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, effort.releases)]
+    held, half = Claimed("epsilon", claimed.eps, claimed.delta), plan.trials // 2
+    looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, plan.trials)]
     trials, counts = list[Trial](), dict[Trial, Mistakes]()
     for pair, name, mine, other in looks:
-        event = chosen_event(mine[:half], other[:half], held, effort.confidence, labels=False)
+        event = chosen_event(mine[:half], other[:half], held, plan.confidence, labels=False)
         mistakes = event.mistakes(mine[half:], other[half:])
-        bound = held.bound(mistakes, effort.confidence, len(looks))
+        bound = held.bound(mistakes, plan.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
         words = (
             f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {len(mine) - half} draws a side"
@@ -410,10 +359,10 @@ def _distinguished(
         return trials, None
     names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
     attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
-    drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
+    drawn = f"{plan.trials:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
     worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
     listed = f"{_listed(trials)}; {drawn}"
-    finding = TestedClaim(about, claimed.words, attack, listed, held, effort.confidence, len(looks)).judge(counts[worst])
+    finding = TestedClaim(about, claimed.words[0], attack, listed, held, plan.confidence, len(looks)).judge(counts[worst])
     return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
@@ -441,35 +390,32 @@ def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
 # ---- noise that was in fact served
 
 
-def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Finding | None:
+def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Finding | None:
     """Whether what was served has noise of the claimed size, drawn anew each time."""
     states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
     noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
     if len(noises) < 2:
         return None
-    error, coordinates = (1 - effort.confidence) / 2, sum(len(z) for z, _ in noises)
-    size = sum(float(z @ z) / sigma**2 for z, sigma in noises)
+    sure, coordinates = (1 + plan.confidence) / 2, sum(len(z) for z, _ in noises)
+    squares = sum(float(z @ z) / sigma**2 for z, sigma in noises)
     alike = [
         abs(float(later @ earlier)) / (sigma * float(np.linalg.norm(earlier)) or math.inf)
         for place, (later, sigma) in enumerate(noises)
         for earlier, _ in noises[:place]
     ]
-    limit, ratio = float(norm.isf(error / 2 / len(alike))), math.sqrt(size / coordinates)
-    least = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
-    seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {max(alike):.3g} of theirs"
-    wrong = ["it is too small"] if float(chi2.cdf(size, coordinates)) < error else []
-    wrong += ["it was not drawn anew"] if max(alike) > limit else []
-    return Finding(
+    limit, most = float(norm.isf((1 - sure) / 2 / len(alike))), max(alike)
+    effort = f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs"
+    size, again = noise_size(subject, squares, coordinates, sure, effort), most > limit
+    return replace(
+        size,
         subject=f"{subject}: noise",
         claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
         attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
-        effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs",
-        outcome=Outcome.VIOLATED if wrong else Outcome.STANDS,
-        meaning=f"{seen}: {' and '.join(wrong)}" if wrong else f"{seen}, as fresh noise of that size has",
-        measure="noise/claimed",
-        found=ratio,
-        confidence=effort.confidence,
-        noticeable=f"a standard deviation below {least:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+        effort=effort,
+        outcome=Outcome.VIOLATED if again else size.outcome,
+        meaning=f"{size.meaning}; two states are alike to {most:.3g} of theirs{': it was not drawn anew' if again else ''}",
+        confidence=plan.confidence,
+        noticeable=f"{size.noticeable}; states alike beyond {limit:.2g} deviations",
     )
 
 
@@ -486,21 +432,22 @@ def _listed(trials: Sequence[Trial]) -> str:
     return f"{len(names)} attack{'s' * (len(names) != 1)} ({'; '.join(names)})"
 
 
-def _promised_only(finding: Finding, claimed: Promised) -> Finding:
+def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     """What is not promised is not contradicted."""
-    if not claimed.unheld:
+    if claimed.proved:
         return finding
-    meaning = f"{finding.meaning}; no guarantee is claimed here: {claimed.unheld}"
+    why = "; ".join(fact.why for fact in claimed.assumptions if fact.standing is Standing.VOID)
+    meaning = f"{finding.meaning}; no guarantee is claimed here: {why}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
 def _seen(
-    subject: str, claimed: Promised, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
+    subject: str, claimed: Promise, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
     most: float,
 ) -> Finding:  # fmt: skip
     """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
     found = max(trial.found or 0.0 for trial in trials)
-    about = (subject, claimed.words, attack, _listed(trials), measure, found, meaning, noticeable, most)
+    about = (subject, claimed.words[0], attack, _listed(trials), measure, found, meaning, noticeable, most)
     return _promised_only(replace(counterexamples(*about), claimed=None), claimed)
 
 
@@ -620,9 +567,15 @@ class ForgetSets:
         model, left = served.shown, self.free[~np.isin(self.free, first)]
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
-        dissent = [float((member.predict(some) != vote).mean()) for member in model.members]
+        dissent = (_labels_of(members_margins(model, some)) != vote).mean(axis=1)
         home = shards(self.train.units[left], model.settings.ensemble)
         return left[home == int(np.argmax(dissent))][:count]
+
+
+def _labels_of(margins: np.ndarray) -> np.ndarray:
+    """[T, n] of margins [T, lines, n]."""
+    labels: np.ndarray = (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
+    return labels
 
 
 def _always(rows: RemovedRows) -> Callable[[Served | None], RemovedRows]:
@@ -655,12 +608,11 @@ class Unlearning:
     records: Annotated[int, Field(ge=1)] = 8
     trials: Annotated[int, Field(ge=1, le=10_000)] = 2
     methods: tuple[MethodName, ...] | None = None
-    releases: Annotated[int, Field(le=10**7)] = 20_000
+    releases: Annotated[int, Field(ge=40, le=10**7)] = 20_000
     queries: Annotated[int, Field(ge=1)] = 500
 
     def check(self, given: AuditInputs) -> None:
         """The run's folder, and how many draws."""
-        Effort(given.confidence, self.releases)
         _opened(given)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -670,52 +622,40 @@ class Unlearning:
         forget = ForgetSets.of(
             opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
         )
-        findings, rows, effort = list[Finding](), list[dict[str, object]](), Effort(given.confidence, self.releases)
-        methods, absent = self._methods(opened)
+        findings, rows, absent = list[Finding](), list[dict[str, object]](), list[str]()
+        plan, settings = TrialPlan(self.releases, given.confidence), trained.settings
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
-            for method in methods:
-                found, trials = self._method(method, opened, forget, Path(scratch), effort, console)
+            for method in self.methods or METHODS:
+                side = Sides(method, opened, forget.train, Path(scratch) / "run", self.queries)
+                try:
+                    chosen(method, settings, False)
+                except ConfigError as error:
+                    if self.methods:
+                        findings.append(not_tested(side.words, "nothing: the method is not for this run", str(error)))
+                    else:
+                        absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
+                    continue
+                attacks = [] if side.unfit else list(forget.attacks(method == "sisa" or settings.certificate.votes))
+                found, trials = self._attacked(side, attacks, plan, console)
                 findings += found
                 rows += [_row(method, trial) for trial in trials]
         table = pd.DataFrame(rows, columns=list(_row("retrain", Trial("", "", 0, None, False, ""))))
-        about = (trained.finished.folder.name, trained.finished.digest, tuple(findings), (*absent, *NOTES))
-        return Audited(*about, {"attacks": table})
+        return Audited.of(trained.finished, findings, (*absent, *NOTES), tables={"attacks": table})
 
-    def _methods(self, opened: OpenedRun) -> tuple[tuple[MethodName, ...], tuple[str, ...]]:
-        """(the methods to attack: those that are asked for, or all that this run has; notes of those that it has not)."""
-        if self.methods:
-            return self.methods, ()
-        made, absent = list[MethodName](), list[str]()
-        for method in METHODS:
-            try:
-                chosen(method, opened.trained.settings, False)
-                made.append(method)
-            except ConfigError as error:
-                absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
-        return tuple(made), tuple(absent)
-
-    def _method(
-        self, method: MethodName, opened: OpenedRun, forget: ForgetSets, scratch: Path, effort: Effort, console: Console
+    def _attacked(
+        self, side: "Sides", attacks: list[Attack], plan: TrialPlan, console: Console
     ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-        subject = f"method={method} of agt unlearn"
-        try:
-            chosen(method, opened.trained.settings, False)
-        except ConfigError as error:
-            return (not_tested(subject, "nothing: the method is not for this run", str(error)),), ()
-        side = Sides(method, opened, forget.train, scratch / "run", self.queries)
-        if why := side.unfit:
-            return (not_tested(subject, "see agt unlearn", why),), ()
-        attacks = list(forget.attacks(by_shard=method == "sisa"))
-        with console.progress(f"method={method}", "attack") as report:
+        if side.unfit:
+            return (not_tested(side.words, "see agt unlearn", side.unfit),), ()
+        with console.progress(f"method={side.method}", "attack") as report:
             pairs, refused = attacked(
                 side.begin, side.retrained, attacks, lambda done: report(done, len(attacks), done, len(attacks))
             )
-        return judged(subject, pairs, refused, side.claimed, effort)
+        return judged(side.words, pairs, refused, side.claimed, plan)
 
 
 def _opened(given: AuditInputs) -> TrainedRun:
-    if given.run is None:
-        raise ConfigError("run=null: give the folder of a finished training run, or run=latest")
+    given.need_run(inputs=True)
     return TrainedRun.of({**given.config, "inputs": None})
 
 
@@ -757,6 +697,11 @@ class Sides:
     drawn: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
 
     @property
+    def words(self) -> str:
+        """What is attacked."""
+        return f"method={self.method} of agt unlearn"
+
+    @property
     def unfit(self) -> str:
         """Why nothing can be compared; empty: it can."""
         certificate, settings = self.opened.trained.settings.certificate, self.opened.trained.settings
@@ -787,19 +732,19 @@ class Sides:
         return self._served(fit(prepared.problem(from_the_start(job))), rows, "retrained")
 
     @property
-    def claimed(self) -> Promised:
+    def claimed(self) -> Promise:
         """The least that the method promised: what an attack was answered by training from scratch keeps that, too.
 
         What the settings were chosen on is left out: the model that was never trained on the records has the same ones.
         """
         if not self.promises:
-            return Promised("as agt unlearn promises", True)
+            return Promise(self.method, True, 0.0, 0.0, True, ("as agt unlearn promises",))
         choices = {self.opened.trained.settings.choices, self.opened.kept.problem.settings.choices}
         promises = [
             replace(made, assumptions=tuple(fact for fact in made.assumptions if fact not in choices))
             for made in self.promises
         ]
-        return Promised.of(max(promises, key=lambda made: (not made.proved, not made.exact, made.eps)))
+        return max(promises, key=lambda made: (not made.proved, not made.exact, made.eps))
 
     @property
     def run(self) -> Run:

@@ -8,8 +8,7 @@ from typing import Any
 from agt.audit.findings import AUDIT_FILE, Audit
 from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
-from agt_cli.audit.job import Audited, AuditInputs, AuditKind, remove_leftovers
-from agt_cli.audit.page import headline, lines, page
+from agt_cli.audit.job import Audited, AuditInputs, AuditKind, headline, lines, page, remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
@@ -68,7 +67,7 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     Raises:
         CheckError: a claim is false; the record is finished all the same. Or the run was changed meanwhile, and it is not.
     """
-    remove_leftovers(record.folder.parent)
+    remove_copies(record.folder.parent)
     record.environment(kind=config.name, **_rests_on(config.finished))
     audited = config.kind.carry_out(config.given, record, console)
     _check_current(config.finished, audited.digest)

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
-from agt.data.files import CsvFormat, is_delimited
-from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table, sniffed
+from agt.data.files import CsvFormat
+from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
@@ -90,16 +91,13 @@ class InspectSettings:
     def inspect(self) -> Inspection:
         """Look at the file. Raises DataMissing or DataError (agt.data.inspect)."""
         path = locate(self.file, self.data_dir, "the file or data_dir")
-        form: CsvFormat | None = None
-        if (self.separator or self.encoding) and is_delimited(path):
-            form = sniffed(path, self.header is not False)
-            form = CsvFormat(self.separator or form.separator, self.encoding or form.encoding, form.header)
+        given = {"separator": self.separator, "encoding": self.encoding}
         return inspect_table(
             path,
             label=self.label,
             id=self.id,
-            form=form,
             header=self.header,
+            form={key: value for key, value in given.items() if value is not None},
             missing_values=tuple(map(str, self.missing_values)),
             most_values=self.most_values,
         )
@@ -192,11 +190,12 @@ def seen(column: Column) -> str:
     """What a column holds, in a few words for its owner."""
     count = f"{column.distinct} distinct"
     if column.low is not None and column.high is not None:
-        count = f"{number(column.low)} to {number(column.high)}, {count}"
+        count = f"{bound(column, column.low)} to {bound(column, column.high)}, {count}"
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
-    return count + (f", {column.missing} missing{markers}" if column.missing else "")
+    tells = f", tells the label of {100 * column.tells:.1f} % of the rows: is it known before that?" if column.tells else ""
+    return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
 
 
 def proposal(column: Column, inspection: Inspection) -> str:
@@ -211,7 +210,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
     if len(column.numeric) > 2:
         return f"edges {' '.join(map(number, column.numeric))}"
     if column.numeric:
-        low, high = map(number, column.numeric)
+        low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]" + (f" ({column.remark})" if column.remark else "")
     return f"left out: {column.remark}"
 
@@ -227,7 +226,8 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
     """
-    if not inspection.features:
+    features = inspection.features
+    if not features:
         raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
     if "???" in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
@@ -243,6 +243,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
     ]
     if form is not None and form != CsvFormat():
         cells = f"separator: {_scalar(form.separator)}, encoding: {form.encoding}, header: {str(form.header).lower()}"
+        cells += f", decimal: {_scalar(form.decimal)}" if form.decimal != "." else ""
         lines.append(f"csv: {{{cells}}}")
     lines += [
         f"label: {_scalar(str(inspection.label))}",
@@ -252,7 +253,9 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
         f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
-        *_mapping("numeric", {c: f"[{', '.join(map(number, c.numeric))}]" for c in inspection.features if c.numeric}),
+        *_mapping(
+            "numeric", {c: f"[{', '.join(bound(c, edge) for edge in c.numeric)}]" for c in inspection.features if c.numeric}
+        ),
         *_mapping("categorical", {c: _list(c.categorical) for c in inspection.features if c.categorical}),
         f"from_data: {_list(from_data(inspection))}",
     ]
@@ -264,6 +267,11 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
 def number(value: float) -> str:
     """A number as a person writes it, and as a configuration reads it."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def bound(column: Column, value: float) -> str:
+    """An end of a column's range: a number or, of dates, the day."""
+    return str(np.datetime64("1970-01-01") + int(value // 1)) if column.kind == "date" else number(value)
 
 
 def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:

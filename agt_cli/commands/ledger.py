@@ -12,16 +12,17 @@ from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
 from agt.settings import schema, validate
-from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path
+from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path, register
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run, resolve_latest
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9
 _DIGEST = re.compile("[0-9a-f]{32}")
+_TABLE = ("run", "digest", "data", "table", "unit_column", "unit_rows", "another_population")
 _KEYS = {
-    "init": ("total", "unit", "relation", "run", "digest", "data", "table", "unit_column", "unit_rows"),
-    "admit": ("unit", "run", "digest", "data", "table", "unit_column", "unit_rows", "lost"),
+    "init": (*_TABLE, "total", "unit", "relation"),
+    "admit": (*_TABLE, "unit", "lost"),
     "show": (),
     "verify": (),
 }
@@ -43,6 +44,7 @@ class LedgerConfig:
     unit_column: str | None = None
     unit_rows: int | None = None
     head: str | None = None
+    another_population: bool = False
     lost: bool = False
     output_dir: str = "outputs"
 
@@ -109,7 +111,8 @@ class LedgerConfig:
             from agt_cli.runs.queries import digest_of  # loads torch
 
             run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
-            return ProtectedPeople.of_finished(run, self.table)
+            people = ProtectedPeople.of_finished(run, self.table)
+            return replace(people, table=replace(people.table, apart=self.another_population))
         if not self.data or not self.table:
             return None
         unit = Unit(self.unit_column, 1 if self.unit_rows is None else self.unit_rows)
@@ -158,6 +161,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
             console.say(f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}")
         result = _say_state(ledger, console)
+        _say_others(config, people, console)
         if not people:
             console.note(f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid from it")
         return result
@@ -178,7 +182,17 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
             if people.relation:
                 ledger.population.check_relation(people.relation)
             ledger.admit(people.table, config.unit)
+            _say_others(config, people, console)
         return _say_state(ledger, console)
+
+
+def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
+    """Name ledgers in other folders whose people may be the same, and say where people could not be compared."""
+    for line in register(config.path, people.table if people else None):
+        console.note(line)
+    if people and not people.table.people:
+        name = people.table.name
+        console.note(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
@@ -191,22 +205,23 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
-        balance, book, population = _balance(ledger), ledger.book, ledger.population
+        debits = list(ledger.history().values())
+        balance, book, population = _balance(ledger, debits), ledger.book, ledger.population
         tables = ", ".join(dict.fromkeys(table.name for table in book.tables.values())) or "none yet: agt ledger admit"
         console.say(f"{population.name}: {budget(population.allowance)} over all that is ever released about these people")
         console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
-        if book.debits:
-            _say_debits(list(book.debits.values()), console)
+        if debits:
+            _say_debits(debits, console)
         for line in [_spent(balance, book, population.allowance.eps), *balance["words"], f"head: {balance['head']}"]:
             console.say(line)
         console.note(f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an older copy")
         return balance
 
 
-def _balance(ledger: Ledger) -> dict[str, Any]:
+def _balance(ledger: Ledger, debits: list[Debit]) -> dict[str, Any]:
     """The object of ``agt ledger show --json``."""
     book, allowance = ledger.book, ledger.population.allowance
-    last = next(reversed(book.debits.values()), None)
+    last = debits[-1] if debits else None
     return {
         "ledger": str(ledger.path),
         "population": asdict(ledger.population),
@@ -219,7 +234,7 @@ def _balance(ledger: Ledger) -> dict[str, Any]:
         "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
         "debits": [
             {"entry": d.entry.number, "time": d.entry.time, "size": d.size, "answered": d.answered, **d.charge.as_json()}
-            for d in book.debits.values()
+            for d in debits
         ],
         "answers": book.answered,
         "words": [*ledger.words(), *clock(book)],
@@ -238,7 +253,7 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
 
 
 def _spent(balance: dict[str, Any], book: Book, eps: float) -> str:
-    if not book.debits:
+    if balance["more_of_the_last"] is None:
         return "spent: nothing yet"
     now, more = balance["eps_so_far"], balance["more_of_the_last"]
     left = f"{more:,}" if more < _MANY else "more than a thousand million"
@@ -253,11 +268,11 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
         book = ledger.verify(config.noted)
         console.say(
             f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: "
-            f"{len(book.debits)}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
+            f"{book.kinds['debit']}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
             f"{book.answered}"
         )
         words = [*ledger.words(), *clock(book)]
         for line in [*words, f"head: {book.last.head}"]:
             console.say(line)
-        counts = {"entries": book.last.number, "debits": len(book.debits), "answers": book.answered}
+        counts = {"entries": book.last.number, "debits": book.kinds["debit"], "answers": book.answered}
         return {"ledger": str(ledger.path), "verified": True, **counts, "head": str(book.last.head), "words": words}

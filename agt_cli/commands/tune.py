@@ -277,9 +277,9 @@ class PrivateTuning:
         record.environment(**subject, dataset=loaded.name)
         record.conditions(conditions)
         with nullcontext(NoLedger()) if simulated else payer_of(record.config.get("ledger"), people) as payer:
-            receipt = payer.described(payer.debit(people.charge(guarantee, Output.WEIGHTS.value, name), 1))
-        said = release.words(simulated, receipt.words)
-        claim = of_release(release, name, words=said, simulated=simulated, account=receipt.position)
+            receipt = payer.debit(people.charge(guarantee, Output.WEIGHTS.value, name), 1)
+            said, account = release.words(simulated, payer.words(receipt)), payer.position(receipt)
+        claim = of_release(release, name, words=said, simulated=simulated, account=account)
         words = [*claim.words, *earlier]
         about = Spending("weights", name, str(guarantee), release.spent, 0, loaded.name, simulated, receipt.facts)
         with spending(record, subject, about):

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from agt.errors import ConfigError, nearest
 from agt.unlearning.account import Signer
 from agt.unlearning.log import By
-from agt_cli.audit.job import remove_leftovers
+from agt_cli.audit.job import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run, run_lock
 from agt_cli.report.record import RunRecord
@@ -58,7 +58,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
 def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
     """Carry the request out, and account for it; or rehearse it."""
     if order.rehearse:
-        remove_leftovers(record.folder.parent)
+        remove_copies(record.folder.parent)
         return rehearse(order, record, console)
     with run_lock(order.folder):
         erased = erase(order, console)

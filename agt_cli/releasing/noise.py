@@ -13,10 +13,11 @@ from hashlib import sha256
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
-from agt.mechanisms.claims import APART, Output, neighbours_of, reason_of, simulation
+from agt.mechanisms.claims import APART, NO_ACCOUNT, Output, neighbours_of, reason_of, simulation
 from agt.mechanisms.composition import GaussianDP
 from agt.models.box import conditions_of
 from agt.numeric import UP, gaussian_mu
+from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
 from agt.training.loop import SEED, NoiseConfig, NoisePlan, noise_seed
 from agt_cli.releasing.payer import Receipt, Spending, payer_of, people_of, spending, spent_before
@@ -57,20 +58,21 @@ def drawing(
         yield ()
         return
     guarantee, simulated = f"({noise.epsilon:g}, {noise.delta:g})-differentially private", noise.seed is not None
-    receipt = Receipt(1) if simulated else _pay(settings, noise, record, prepared, checkpoints)
+    free = Receipt(1), NO_ACCOUNT
+    receipt, words = free if simulated else _pay(settings, noise, record, prepared, checkpoints)
     totals, name = (f"the weights: {guarantee}",), prepared.dataset.name
     about = Spending("weights", MECHANISM, guarantee, totals, 0, name, simulated, receipt.facts)
     with spending(record, {"data_digest": prepared.loaded.digest}, about):
-        yield receipt.words
+        yield words
 
 
 def _pay(
     settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
-) -> Receipt:
+) -> tuple[Receipt, tuple[str, ...]]:
     """One release of weights, for which a Gaussian mechanism of the noise's own mu stands.
 
     The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that paid for it, also where
-    it was killed before it could note that, and finds no other run's.
+    it was killed before it could note that, and finds no other run's. Returns what was paid, and what is said of it.
     """
     seed = checkpoints.number(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
@@ -88,7 +90,8 @@ def _pay(
                 "this run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
                 "spent.json: start a new run"
             )
-        return receipt or payer.described(payer.debit(charge, 1))
+        receipt = receipt or payer.debit(charge, 1)
+        return receipt, payer.words(receipt)
 
 
 def _missing(conditions: Sequence[Condition]) -> list[Condition]:
@@ -101,9 +104,7 @@ def stands_for(epsilon: float, delta: float) -> GaussianDP:
     return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
 
 
-def noise_words(
-    settings: RunSettings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
-) -> list[str]:
+def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]) -> list[str]:
     """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed.
 
     Args:

@@ -21,10 +21,11 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far
+from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
+from agt.ledger.chain import Entry
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
-from agt.mechanisms.composition import Cost, Guarantee, Lot
+from agt.mechanisms.composition import Allowance, Cost, Guarantee, Lot
 from agt.numeric import bisect, whole_midpoint
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
@@ -38,7 +39,8 @@ VARIABLE = "AGT_LEDGER"
 SPENT_FILE = "spent.json"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
 _ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
-_UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
+OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"
+UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,20 @@ class Receipt:
 
     Attributes:
         size: for how many releases.
-        words: what is said of it, a line each.
         debit: the ledger's; None: nobody counts, or nothing was paid now.
-        position: where the ledger stands with it, for claims; None: there is no debit.
-        facts: of its entry, for spent.json; None: there is no debit.
+        population: whose ledger it is.
     """
 
     size: int
-    words: tuple[str, ...] = NO_ACCOUNT
     debit: Debit | None = None
-    position: Account | None = None
-    facts: Mapping[str, Any] | None = None
+    population: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """Of its entry, for spent.json; None: there is no debit."""
+        if self.debit is None:
+            return None
+        return {"population": self.population, "entry": self.debit.entry.number, "hash": self.debit.entry.hash}
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,7 @@ class NoLedger:
         return Questions(range(len(features)), {})
 
     def debit(self, charge: Charge, wanted: int) -> Receipt:
-        return Receipt(wanted, self.outside)
-
-    def described(self, receipt: Receipt) -> Receipt:
-        return receipt
+        return Receipt(wanted)
 
     def keep(self, debit: Debit | None, answers: Mapping[Any, int]) -> Mapping[Any, int]:
         return answers
@@ -93,10 +95,10 @@ class NoLedger:
     def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:
         return None
 
-    def position(self) -> Account | None:
+    def position(self, receipt: Receipt | None = None) -> Account | None:
         return None
 
-    def words(self, counted: str) -> tuple[str, ...]:
+    def words(self, receipt: Receipt | None = None) -> tuple[str, ...]:
         return self.outside
 
 
@@ -134,24 +136,17 @@ class LedgerPayer:
 
     def questions(self, about: list[object], features: np.ndarray) -> Questions:
         """Which queries were answered before, and which are new. Args: about: what they have in common (``keys_of``)."""
-        keys = keys_of(bytes.fromhex(self.ledger.book.opening.body["salt"]), about, features)
+        keys = keys_of(bytes.fromhex(self.ledger.salt), about, features)
         return Questions(keys, self.ledger.stored(list(dict.fromkeys(keys))))
 
     def debit(self, charge: Charge, wanted: int) -> Receipt:
-        """Debit as many releases as the budget holds, durably; what is said of it takes longer (``described``).
+        """Debit as many releases as the budget holds, durably.
 
         Raises:
             Exhausted: it holds none.
         """
-        return self._receipt(self.ledger.debit(charge, wanted))
-
-    def described(self, receipt: Receipt) -> Receipt:
-        """With what is said of it; of nothing that was paid, too."""
-        if receipt.debit is None:
-            return replace(receipt, words=self.words("nothing was debited for it"))
-        entry = receipt.debit.entry
-        words = self.words(f"entry {entry.number} of it counts this", receipt.debit)
-        return replace(receipt, words=words, position=self.position(receipt.debit))
+        debit = self.ledger.debit(charge, wanted)
+        return Receipt(debit.size, debit, self.name)
 
     def keep(self, debit: Debit | None, answers: Mapping[bytes, int]) -> Mapping[bytes, int]:
         """Remember what was drawn on a debit: key of a question -> label; returns what everybody is told."""
@@ -159,8 +154,8 @@ class LedgerPayer:
 
     def paid(self, charge: Charge) -> Receipt | None:
         """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
-        debits = self.ledger.book.debits.values()
-        return next((self.described(self._receipt(debit)) for debit in debits if debit.charge == charge), None)
+        debits = self.ledger.history().values()
+        return next((Receipt(debit.size, debit, self.name) for debit in debits if debit.charge == charge), None)
 
     def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:
         """How many more releases of this guarantee the budget holds, as one lot.
@@ -178,33 +173,45 @@ class LedgerPayer:
             low, high = max(0, 2 * low - most - 1), low
         return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
 
-    def position(self, debit: Debit | None = None) -> Account | None:
-        """Where the ledger stands with a debit, for claims; None: with its newest entry."""
-        entry, population = debit.entry if debit else self.ledger.book.last, self.ledger.population
-        spent = Cost.of(entry.body["spent"])
+    def position(self, receipt: Receipt | None = None) -> Account | None:
+        """Where the ledger stands with what was paid, for claims; None: nothing was. Without one, with its newest entry."""
+        return None if receipt and receipt.debit is None else self._account(self._entry(receipt))
+
+    def _account(self, entry: Entry) -> Account:
+        population, spent = self.ledger.population, Cost.of(entry.body["spent"])
         return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
 
-    def words(self, counted: str, debit: Debit | None = None) -> tuple[str, ...]:
+    def words(self, receipt: Receipt | None = None) -> tuple[str, ...]:
         """What may be said of a release on this account, a line each.
 
         Args:
-            counted: how the ledger counts it.
-            debit: that the ledger stands at; None: its newest entry.
+            receipt: what was paid; None: each answer is debited when it comes.
         """
-        population, allowance = self.ledger.population, self.ledger.population.allowance
-        spent = Cost.of((debit.entry if debit else self.ledger.book.last).body["spent"])
-        return (
-            f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
-            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
-            f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
-            "no guarantee of its own",
-            *([] if allowance.holds(spent) else [_ALL_SPENT]),
-            *self.ledger.words(),
-        )
+        entry, counted = self._entry(receipt), "each answer is debited first"
+        if receipt:
+            counted = f"entry {entry.number} of it counts this" if receipt.debit else "nothing was debited for it"
+        return *account_words(self._account(entry), counted), *self.ledger.words()
 
-    def _receipt(self, debit: Debit) -> Receipt:
-        facts = {"population": self.name, "entry": debit.entry.number, "hash": debit.entry.hash}
-        return Receipt(debit.size, (), debit, facts=facts)
+    def _entry(self, receipt: Receipt | None) -> Entry:
+        """The one that paid; the newest where none did."""
+        return receipt.debit.entry if receipt and receipt.debit else self.ledger.book.last
+
+
+def account_words(account: Account, counted: str) -> tuple[str, ...]:
+    """What may be said of a release on a ledger, a line each; what the ledger declares apart.
+
+    Args:
+        account: where the ledger stands.
+        counted: how it counts the release.
+    """
+    allowance, spent = Allowance(account.eps, account.delta, account.leaks), Cost.of(vars(account.spent))
+    return (
+        f"released on the ledger of {account.population} ({counted}): all that is ever released on it, this included, is "
+        f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {account.unit}",
+        f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
+        "no guarantee of its own",
+        *([] if allowance.holds(spent) else [_ALL_SPENT]),
+    )
 
 
 Payer = NoLedger | LedgerPayer
@@ -230,17 +237,16 @@ def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
                 f"ledger: the people of {people.table.name} are in the ledger of {', '.join(holding)}: give "
                 f"ledger={holding[0]}, which counts what is released, or ledger={NO_LEDGER} to release outside of it"
             )
-        yield NoLedger((f"{NO_ACCOUNT[0]}{_UNNAMED}",))
+        yield NoLedger((f"{NO_ACCOUNT[0]}{UNNAMED}",))
     elif name == NO_LEDGER:
         holding = _ledgers_of(people)
         which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
-        outside = f"released outside {which} (ledger=none): its loss adds to whatever else is released about the same data"
-        yield NoLedger((outside,))
+        yield NoLedger((OUTSIDE_LEDGERS.format(which),))
     else:
         with Ledger.open(existing_ledger(name), second_head()) as ledger:
             _admit_erased(ledger, people.table)
             ledger.check(people.relation, people.table.data, people.table.unit)
-            check_unclaimed(ledger.path, people.table)  # a copy, under another name, has the same budget once more
+            check_unclaimed(ledger.path, people.table, by_name=False)  # a copy has the same budget once more
             yield LedgerPayer(ledger)
 
 
@@ -251,7 +257,8 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
         config: of the run, which the settings are from.
     """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
-    table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config))
+    people = sample_of(loaded.train.units)
+    table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people)
     return ProtectedPeople(table, settings.relation.name)
 
 
@@ -259,8 +266,8 @@ def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
     """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
     tables = ledger.book.tables
     known = next((data for data in table.before if data in tables), None)
-    if known is not None and table.data not in tables:
-        ledger.admit(replace(table, name=tables[known].name), ledger.population.unit)
+    if known is not None and ledger.book.is_new(table):
+        ledger.admit(replace(table, name=tables[known].name, apart=tables[known].apart), ledger.population.unit)
 
 
 def _ledgers_of(people: ProtectedPeople) -> list[str]:

@@ -1,5 +1,8 @@
 """agt predict of a file: questions, pay, draw, write, in this order; and answers from weights that were released earlier.
 
+What the data owner is told before the draw (how accurate to expect it, what would be better) depends on private data in
+ways that no guarantee covers: it goes to the terminal (stderr) and into no file.
+
 Formal guarantees
     What was drawn was debited before, and before anything private was computed about a query that it answers: the debit is
     on the disk when ``Payer.debit`` returns, and evidence is computed in ``draw`` and ``forecast`` alone. Which
@@ -21,10 +24,11 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from agt.data.dataset import CONTENT, ROWS, Blocks, Numbered, Records, as_array, gathered, pieces, selected
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
 from agt.ledger.ledger import UNANSWERED, Exhausted, Questions, question_terms
 from agt.mechanisms.claims import (
+    SHOWN_DELTA,
     Account,
     Accounting,
     Claim,
@@ -34,24 +38,26 @@ from agt.mechanisms.claims import (
     Output,
     Release,
     Statement,
+    Voting,
     WeightsMechanism,
+    claim,
     labels_from,
     of_release,
     prepare_quantile,
     prepare_weights,
     totals_of,
 )
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.composition import LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, objective_budget
-from agt.mechanisms.planning import Budget, afford
+from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
 from agt.mechanisms.portable import CLAIM, Portable
-from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, weights_budget
 from agt.models.model import Model
 from agt.numeric import Randomness
+from agt.quality import Judged, Quality, rate_words
 from agt.settings import NonNegative, Positive, imported, schema, validate
-from agt_cli.releasing.forecast import forecast
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished, write_spent
 from agt_cli.report.console import Console
@@ -61,6 +67,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, digest_of
+from agt_cli.team import unshared
 
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
 MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
@@ -620,14 +627,14 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
 
 def pay(planned: Planned) -> Receipt:
     """Debit as many as the budget holds; none where something was answered before, which costs nothing."""
-    payer, questions, lots = planned.request.payer, planned.questions, planned.lots
+    questions, lots = planned.questions, planned.lots
     if planned.wanted and not lots.pay(planned.wanted) and lots.refusal:
         if questions is None:
             raise lots.refusal
         if not questions.known:
             raise Exhausted(f"none of {len(questions.keys)} is answered, and nothing was drawn: {lots.refusal}")
     lots.most = lots.reserved  # one lot, and no more
-    return payer.described(lots.receipt or Receipt(0))
+    return lots.receipt or Receipt(0)
 
 
 def draw_and_write(
@@ -643,8 +650,8 @@ def draw_and_write(
     """
     request, simulated, name = planned.request, randomness.simulated, planned.mechanism
     release = planned.release()
-    words = release.words(simulated, receipt.words)
-    claimed = request.claimed(release, name, words, simulated, receipt.position)
+    words = release.words(simulated, request.payer.words(receipt))
+    claimed = request.claimed(release, name, words, simulated, request.payer.position(receipt))
     words = [*words, *filter(None, [planned.earlier])]
     about = planned.lots.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
@@ -893,3 +900,114 @@ class PortableAnswers:
             console.say(line)
         result = {"metrics": record.metrics, "claim": words[0], "words": words}
         return {**result, "labels": str(path) if shown is None else shown}
+
+
+# -- what the owner alone is told before the draw ------------------------------------------------------------------------
+
+MAX_RECORDS_LINEAR, MAX_RECORDS = 10_000, 1_000  # that a forecast looks at: certificates of other models take time
+LEAST_GAIN = 0.005  # another mechanism is named if it is right so much more often
+Rows = np.ndarray | range
+
+
+def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:
+    """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
+
+    What goes wrong with them is one of the lines. The release is paid by now and goes on: a hint is not worth its budget,
+    and whether it can be made may depend on private data. So this process works them out by itself where several share the
+    release: one that failed in the middle of an exchange would leave the others no way back to it.
+
+    Args:
+        request, planned: what is released.
+        release: ready to be drawn, and paid.
+    """
+    if not len(planned.rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
+        return []
+    try:
+        return _forecast(request, planned.mechanism, release, planned.rows)
+    except Exception as error:
+        return [f"what to expect of this release could not be worked out ({first_line(error)})"]
+
+
+def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> list[str]:
+    opened, config, counting = request.opened, request.mechanism, request.counting
+    model, classes = unshared(opened.model), opened.model.problem.classes
+    records, labels, words = _sample(opened, rows)
+    certificates = model.certify(records.features)
+    known = certificates.prediction if labels is None else labels
+    evidence = Evidence.of(certificates, known, classes, counting)
+    weights = weights_on_offer(model, records.features, known, config.given.get("weight_decay"))
+    drawn, _ = _mechanism(name, release.claim.guarantee, classes)
+    way = SHRUNK if config.given.get("shrink") else drawn.name
+    expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
+    if labels is None:
+        lines = _as_without_noise(expected, words, opened.trained.finished.metrics)
+    else:
+        lines = _expectation(expected, opened.dataset.classes, evidence, words)
+    if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared
+        queries = config.total.queries or len(opened.queries)
+        budget = Budget(config.total.eps, config.total.delta or SHOWN_DELTA, queries)
+    else:
+        spent = release.totals[-1]
+        budget = Budget(max(spent.eps, LEAST), spent.delta, len(opened.queries))
+    made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _is_allowed(opened, o, counting)]
+    best = max(made, key=lambda offer: offer.accuracy, default=None)
+    if best is not None and best.accuracy > expected + LEAST_GAIN:
+        lines.append(
+            f"better: mechanism={best.mechanism} total.eps={budget.eps:g} total.delta={budget.delta:g}, expected to reach "
+            f"{rate_words(best.accuracy)}; agt plan compares all"
+        )
+    return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"]
+
+
+def _sample(opened: OpenedRun, rows: Rows) -> tuple[Records, np.ndarray | None, str]:
+    """(some of these queries, their labels if they are known, what they are in words)."""
+    records, labels, words = opened.queries, opened.labels, opened.trained.words
+    most = MAX_RECORDS_LINEAR if opened.model.linear_head is not None else MAX_RECORDS
+    if len(records) == len(rows) <= most:
+        return records, labels, words
+    which = f"{len(rows):,} new ones among" if len(rows) <= most else f"sample of {most:,} of"
+    most = min(most, len(rows))
+    some = np.array([rows[place] for place in np.linspace(0, len(rows) - 1, most).astype(np.int64)])
+    return records.take(some), None if labels is None else labels[some], f"{which} the {words}"
+
+
+def _is_allowed(opened: OpenedRun, offer: Offer, counting: Counting) -> bool:
+    """Whether this run may be released through what the offer names."""
+    settings = opened.model.problem.settings
+    try:
+        mechanism, output = _mechanism(offer.mechanism, offer.each, opened.model.problem.classes)
+        voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
+        claim(opened.conditions, settings.relation, mechanism, "rigorous", counting, voting, output)
+    except ConfigError:
+        return False
+    return True
+
+
+def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism | WeightsMechanism, Output]:
+    if isinstance(guarantee, GaussianDP) and name in (ReleaseWeights.name, SHRUNK):
+        return ReleaseWeights(guarantee.mu), Output.WEIGHTS
+    if isinstance(guarantee, ApproximateDP) and name == ObjectivePerturbation.name:
+        return ObjectivePerturbation(guarantee.eps, guarantee.delta), Output.WEIGHTS
+    return MECHANISMS[name].of(guarantee, classes), Output.LABELS
+
+
+def _as_without_noise(expected: float, words: str, recorded: Mapping[str, Any]) -> list[str]:
+    """Of queries without labels: how many answers the noise leaves as they are, and what training recorded of those.
+
+    Args:
+        recorded: the training run's metrics.
+    """
+    verdict, right = recorded.get("test_verdict"), float(recorded["test_accuracy"])
+    line = (
+        f"expected before the draw, on the {words}: {rate_words(expected)} of the labels as without noise, which was right "
+    )
+    return [*([str(verdict)] if verdict else []), f"{line}for {rate_words(right)} of the test records"]
+
+
+def _expectation(expected: float, classes: Sequence[str], evidence: Evidence, words: str) -> list[str]:
+    """Of labelled queries: the verdict, if there is one, and what to expect."""
+    quality = Quality.of(Judged(classes, words, evidence.labels, evidence.prediction))
+    beside = f"{rate_words(evidence.accuracy)} without noise; always '{quality.majority}': {rate_words(evidence.majority)}"
+    line = f"expected before the draw, on the {words}: accuracy {rate_words(expected)} ({beside})"
+    below = ["a constant answer would do better than these labels"] if expected < evidence.majority else []
+    return [*([quality.verdict] if quality.verdict else []), line, *below]

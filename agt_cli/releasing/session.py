@@ -22,6 +22,7 @@ import numpy as np
 from agt.data.dataset import gathered
 from agt.data.files import columns_of
 from agt.errors import AgtError, CheckError, ConfigError
+from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import UNANSWERED, Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
@@ -33,6 +34,8 @@ from agt_cli.releasing.release import LabelRelease, ReleaseRequest
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
 ENTRIES = ("record", "records", "features")
+OVER = "no more questions are answered here"
+"""What an asker is told of a run that was changed: neither which run, nor why; stderr tells the owner."""
 
 
 def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str, Any]:
@@ -102,7 +105,7 @@ class Session:
         lots, request, payer = self._lots, self._request, self._request.payer
         totals = totals_of(lots.claim.guarantee, lots.most, request.mechanism.total.delta) if lots.most else ()
         release = replace(lots.release(), totals=totals, queries=lots.most, noisy=request.noisy)
-        words = release.words(lots.simulated, payer.words("each answer is debited first"))
+        words = release.words(lots.simulated, payer.words())
         return request.claimed(release, lots.mechanism, words, lots.simulated, payer.position())
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -116,7 +119,7 @@ class Session:
             self._request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
-            put_line({"id": id, "error": self.over, "code": error.exit_code})
+            put_line({"id": id, "error": OVER, "code": error.exit_code})
             return
         except AgtError as error:
             self.counts["bad_lines"] += 1
@@ -162,7 +165,7 @@ class Session:
         paid = None
         if lots.receipt:  # how many there would be was not fixed before: no total is theirs
             lots.write_spent()
-            position = request.payer.described(lots.receipt).position
+            position = request.payer.position(lots.receipt)
             paid = replace(claim, releases=lots.reserved, answers=lots.reserved, totals=(), curve=None, account=position)
         short = ""
         if counts["unanswered"]:
@@ -240,7 +243,7 @@ def question_of(line: bytes | None, array: str) -> Question:
     except Broken as error:
         raise BadLine(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
     id = node.get("id")
-    if not isinstance(id, str | int | float | None):
+    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
         raise BadLine("id: expected text, a number or null")
     given = [key for key in ENTRIES if key in node]
     unknown = [key for key in node if key not in (*ENTRIES, "id")]
@@ -256,4 +259,4 @@ def question_of(line: bytes | None, array: str) -> Question:
 
 def put_line(value: Mapping[str, Any]) -> None:
     """Write one answer, at once."""
-    put(json.dumps(value), "stdout")
+    put(json.dumps(value, allow_nan=False), "stdout")

@@ -29,7 +29,7 @@ all in their places yet (any other command on the run brings them there), and go
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,11 +43,13 @@ from agt.errors import ConfigError
 from agt.store import (
     MANIFEST_FILE,
     MAX_FILE_BYTES,
+    MAX_TEXT_BYTES,
     Broken,
     Folder,
     Lock,
     Manifest,
     is_locked,
+    parse_object,
     parse_yaml,
     read_file,
     refusing,
@@ -216,7 +218,7 @@ class Run(Folder):
     def _model_settings(self) -> dict[str, Any]:
         """Two blocks of the configuration: parsing all of it would take most of the time that a long list takes."""
         with suppress(ConfigError, Broken, ValueError):
-            text = self.read("config.yaml").decode()
+            text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
             blocks = re.findall(r"^(?:model|certificate):\n(?: .*\n)+", text, re.MULTILINE)
             return parse_yaml("".join(blocks).encode(), "config.yaml")
         return {}
@@ -403,6 +405,48 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what a finished run needs no more."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     (folder / LOCK).unlink(missing_ok=True)
+
+
+# -- states that an erasure replaced ---------------------------------------------------------------------------------------
+
+UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"
+
+
+def home_of(run: Path) -> list[Path]:
+    """The output folder that a training run lies in; none where it lies elsewhere."""
+    return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
+
+
+def check_current(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
+    """Refuse a state of a run that an account of an erasure says was replaced: a folder from before it was put back.
+
+    A run's own log, which its manifest lists, cannot know of an entry that names this digest as the state before.
+
+    Args:
+        digest: of the run in ``folder``; empty: nothing can be said.
+        places: output folders, whose accounts are looked at. One that cannot be read to its end, and names this state,
+            counts; one that cannot be read at all does not.
+
+    Raises:
+        ConfigError: names the account.
+    """
+    paths = (path for place in places for depth in ("*", "*/*") for path in place.glob(f"{UNLEARN}/{depth}/{ACCOUNT_FILE}"))
+    for path in sorted(paths) if digest else ():
+        with suppress(Broken, OSError):
+            content = read_file(path, MAX_FILE_BYTES)
+            if digest.encode() not in content:
+                continue
+            try:
+                state = parse_object(content, ACCOUNT_FILE)["state"]
+                number = state["entry"] if state["before"] == digest else None
+            except (Broken, KeyError, TypeError):
+                number = "of a damaged account"
+            if number is not None:
+                raise ConfigError(
+                    f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder is from before it, "
+                    "and holds what was erased. Bring back the run as it was after it; or delete this folder and train "
+                    "again without the erased records"
+                )
 
 
 # -- a finished one --------------------------------------------------------------------------------------------------------

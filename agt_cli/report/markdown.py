@@ -20,7 +20,7 @@ from hashlib import sha256
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -31,6 +31,9 @@ from agt.errors import AgtError
 from agt.facts import Standing
 from agt.store import Broken
 from agt_cli.process import visible
+
+if TYPE_CHECKING:  # the console, which every command has, loads no arrays
+    from agt.certificates.conditions import Condition
 
 SPECIAL = re.compile(r"""
     [\\`*\[\]~]                              # code, emphasis, links, strokes
@@ -72,6 +75,20 @@ def document(*blocks: str | Sequence[str]) -> str:
     """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a list; none that is empty."""
     text = "\n\n".join(block if isinstance(block, str) else bullets(block) for block in blocks if block) + "\n"
     return visible(text, keep="\n")
+
+
+def standings(conditions: "Sequence[Condition]") -> str:
+    """How each condition stands, a line each."""
+    return "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
+
+
+def sections(text: str) -> dict[str, str]:
+    """Title -> what stands below it, of a page's second level. Raises Broken: a title stands in it twice."""
+    _, *parts = re.split(r"^(## .*)$", text, flags=re.MULTILINE)
+    found = {title: body.strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
+    if len(found) < len(parts) // 2:
+        raise Broken("report.md has a title twice")
+    return found
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -206,7 +223,9 @@ class Findings:
             yield
         except (Broken, AgtError) as error:
             self.problem(name, str(error))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        except MemoryError:
+            self.problem(name, "to look at it takes more memory than there is: no record of agt's is like that")
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
             self.problem(name, f"its record does not hold what such a record holds ({type(error).__name__}: {error})")
 
 

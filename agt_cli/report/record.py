@@ -70,8 +70,10 @@ from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, remo
 from agt.unlearning.log import state_of
 from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, commit, remove_leftovers, still_running
-from agt_cli.report.markdown import plain, report_page
+from agt_cli.report.markdown import report_page, standings
 
+RESUMABLE = "train"
+STATUS_BYTES = 2**14  # of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
 
@@ -113,6 +115,8 @@ class RunRecord(FolderWriter):
         else:
             self._take_up(self.again, now)
         try:
+            if self.command == RESUMABLE:
+                Pending(self.folder / "status.json", STATUS_BYTES)  # the next status of this process is written there
             self.reconfigure(self.config)
             self.environment(**(describe_environment(self.config) | self._history(now)))
         except BaseException as error:
@@ -127,8 +131,12 @@ class RunRecord(FolderWriter):
             self.finish()
             return
         text = str(error) or "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-        with suppress(OSError):  # the first failure is the one to report
+        try:
             self._fail(text, exit_code(error))
+        except OSError:  # the first failure is the one to report
+            self._lock.abandon()  # "running", with a lock that nobody holds: a killed run, which can go on
+            return
+        with suppress(OSError):
             self._write_json("metrics.json", self._metrics)
         self._lock.release()
 
@@ -169,6 +177,8 @@ class RunRecord(FolderWriter):
         except OSError as error:
             self._lock.release()
             if not isinstance(error, FileExistsError) or not self.folder.is_dir():
+                with suppress(OSError):
+                    (self.folder / "status.json").unlink(missing_ok=True)  # ours, and perhaps half written
                 raise
             raise ConfigError(f"{self.folder} already holds a run: give hydra.run.dir a folder of its own") from error
 
@@ -200,7 +210,7 @@ class RunRecord(FolderWriter):
         return {"argv": before.get("argv"), "resumed": [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]}
 
     def _fail(self, text: str, code: int) -> None:
-        for pending in self._reserved:  # a full disk then has room to say so
+        for pending in self._reserved:
             pending.discard()
         write_atomic(self.folder / "status.json", as_json(self._status_now("failed", error=text, exit_code=code)))
 
@@ -254,7 +264,7 @@ class RunRecord(FolderWriter):
         """Write conditions.json, and to the metrics how many hold, and how many of those rest on declarations."""
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
         self.add_metrics(**condition_counts(conditions))
-        self._standings = "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
+        self._standings = standings(conditions)
 
     def report(self, text: str) -> None:
         """Write report.md, and report.html from it.

@@ -81,15 +81,12 @@ def train_report(
         quality: the section on how good it is.
         noise: what may be said of weights that were trained with noise, and of later removals, a line each.
     """
-    metrics = [
-        (name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in record.metrics.items()
-    ]
     return document(
         *_trained(record, dataset, certificate, verdict),
         *counts_section(relation),
         *quality,
         "## Results",
-        markdown_table(("metric", "value"), metrics),
+        metrics_table(record.metrics),
         *_for_the_owner(dataset),
         *((_noise_title(certificate), noise) if noise else ()),
         *conditions_section(conditions),
@@ -98,6 +95,12 @@ def train_report(
         "## Next",
         f"    agt certify run={record.folder}",
     )
+
+
+def metrics_table(metrics: Mapping[str, object]) -> str:
+    """metrics.json as a table."""
+    rows = [(name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in metrics.items()]
+    return markdown_table(("metric", "value"), rows)
 
 
 def _noise_title(certificate: CertificateConfig) -> str:
@@ -350,20 +353,22 @@ def predict_report(
         words: the claim, the totals and the caveats, a line each.
         publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
     """
-    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
-    publish = (
-        f"{publishable}, once. {rest}" if publishable else "Nothing: no guarantee holds. All of it is for the data owner."
-    )
     return document(
         f"# Private labels: {plain(dataset)}",
         f"{plain(queries)}, answered by `{mechanism}`.",
         "## What is guaranteed",
         words,
-        "## What may be published",
-        publish,
+        *publish_section(publishable),
         "## Setting",
         setting_section(record.config),
     )
+
+
+def publish_section(publishable: str | None) -> list[str]:
+    """What may be published of a release; None: nothing."""
+    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
+    nothing = "Nothing: no guarantee holds. All of it is for the data owner."
+    return ["## What may be published", f"{publishable}, once. {rest}" if publishable else nothing]
 
 
 def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord) -> str:

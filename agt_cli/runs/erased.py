@@ -39,7 +39,7 @@ from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Broken, Manifest, parse_object, read_file, refusing, sync_folder
 from agt.unlearning.log import SIZE, HashKey, Log, places
 from agt.unlearning.sisa import answerable
-from agt_cli.releasing.ledgers import EARLIER
+from agt_cli.releasing.ledgers import EARLIER, PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.record import RunRecord
@@ -105,8 +105,9 @@ def environment_facts(run: Run, prepared: Prepared) -> dict[str, object]:
         run: as it is now.
         prepared: the data of the next state.
     """
-    before = run.environment
+    before, key = run.environment, HashKey.of(run.folder)
     return {
+        **({PEOPLE: veiled(prepared.loaded, key)} if key else {}),
         "dataset": prepared.dataset.name,
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,

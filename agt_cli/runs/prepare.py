@@ -50,6 +50,7 @@ from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.process import current_team
+from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.quality import judge, quality_section, write_quality
@@ -113,17 +114,21 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     only_keys(config, ("dataset", "model", "certificate", "noise", "resume", *PARTS, *PATHS))
     if config.get("resume") is not None:
         raise ConfigError(f"resume={config['resume']}: agt train alone goes on with a run that was killed")
-    config = {"ensemble": {}, **config}  # records older than ensembles do not name one
-    parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
-    parts["certificate"] = certificate_config(config.get("certificate"))
-    parts["noise"] = noise_config(config.get("noise"))
-    parts["choices"] = choices_fact(config)
+    parts = settings_parts(config)
     source, model = build(config.get("dataset"), "dataset"), head or head_of(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
     return RunSettings(source=source, model=model, **parts)
+
+
+def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training configuration, its head apart, by name (``Settings``). Raises ConfigError."""
+    config = {"ensemble": {}, **config}  # records older than ensembles do not name one
+    parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
+    parts["certificate"] = certificate_config(config.get("certificate"))
+    return {**parts, "noise": noise_config(config.get("noise")), "choices": choices_fact(config)}
 
 
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
@@ -366,13 +371,14 @@ def write_trained(
     """
     dataset = prepared.dataset
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(data_files=data_files(settings.source))
+    key = HashKey.made(record.place)
+    record.environment(data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)})
     model.save(record)
     if isinstance(model, EnsembleModel):
         model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
-        file.writelines(Index.made(prepared.loaded.train, HashKey.made(record.place)).parts)
+        file.writelines(Index.made(prepared.loaded.train, key).parts)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),

@@ -36,7 +36,17 @@ from agt.unlearning.account import (
 from agt.unlearning.log import REQUEST_LOG_FILE as LOG
 from agt.unlearning.log import By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
-from agt_cli.report.finished import STATE_LOCK, Run, commit, has_pending_commit, manifest_digest, open_run, run_lock
+from agt_cli.report.finished import (
+    ACCOUNT_FILE,
+    STATE_LOCK,
+    Run,
+    commit,
+    has_pending_commit,
+    home_of,
+    manifest_digest,
+    open_run,
+    run_lock,
+)
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.runs.erased import abstentions, environment_facts, gone_of, prepare_without
@@ -79,8 +89,7 @@ class ErasureOrder:
     @property
     def places(self) -> tuple[Path, ...]:
         """Where other records of this run are looked for: where this command writes, and where the run was written."""
-        home = next((folder.parent for folder in self.folder.resolve().parents if folder.name == "train"), None)
-        return tuple(dict.fromkeys([self.output_dir.resolve(), *([] if home is None else [home])]))
+        return tuple(dict.fromkeys([self.output_dir.resolve(), *home_of(self.folder)]))
 
 
 @dataclass(frozen=True)
@@ -415,9 +424,6 @@ def _named(account: Account) -> Sequence[Earlier]:
 
 def _many(count: int, one: str, more: str) -> str:
     return f"{count:,} {one if count == 1 else more}"
-
-
-ACCOUNT_FILE = "account.json"
 
 
 def account(order: ErasureOrder, erased: ErasureOutcome) -> Account:

@@ -332,7 +332,7 @@ def _column(path: Path, source: Any) -> list[str]:
     """The ids of a table, as the data's own are read."""
     columns = open_columns(path, "ids", form=getattr(source, "csv", None))
     known = [name for name in (getattr(source, "unit", None), getattr(source, "id", None)) if name in columns.names]
-    if not known and (len(columns.names) > 1 or columns.untyped):
+    if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
             f"ids={path}: has no column of the dataset's ids or units: name it as the data does, or write one id a line "
             "into a .txt"

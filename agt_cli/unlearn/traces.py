@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt.audit.shadows import SHADOWS
+from agt.audit.membership import SHADOWS
 from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
 from agt.errors import AgtError

@@ -5,17 +5,15 @@ release: the entry, the account that a claim names, and the labels that it remem
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from agt import __version__
 from agt.errors import AgtError, ConfigError
-from agt.ledger.book import NO_HEAD, Book, budget, clock, eps_so_far, unit_words
+from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Output, read_claim
@@ -23,24 +21,40 @@ from agt.mechanisms.composition import Guarantee
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt.settings import plain_of
 from agt.store import MANIFEST_FILE, Broken, Manifest, open_plain, read_file, unseal_manifest
+from agt.unlearning.account import OUTSIDE
 from agt_cli.releasing.ledgers import FOLDER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
-from agt_cli.releasing.payer import LedgerPayer
+from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
-from agt_cli.runs.queries import LINES
-from agt_cli.verify.erasure import (
-    ACCOUNT_LIMITS,
-    ERASURE,
-    HALF_COMMITTED,
+from agt_cli.verify.derived import (
+    CLAIM_FILE,
+    Trained,
     check_account,
+    check_portable,
+    claims_of,
+    guarantee_among,
+    labels_of,
     read_account_of,
     replaced,
-    run_of,
+    tuned,
 )
-from agt_cli.verify.folders import Bound, OnFile, Record, VerifiedItem, bind, data_items, first_difference
-from agt_cli.verify.release import CLAIM_FILE, check_portable, claims_of, guarantee_among, label_counts, tuned
+from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items, first_difference
 
+ERASURE = "unlearn"
+ACCOUNT_LIMITS = (
+    "that the model after it was computed as is said: whoever doubts it trains on the records that are left, and compares",
+    "that the log holds every request: one that was never given to agt is in no file",
+    "who made it: hashes and seals are no signature; a digest that was kept elsewhere tells this folder from one that was "
+    "made to look like it, and so does a signature by a key that came another way (public=OWNER.pub)",
+    "that the code which ran was agt's: version and revision are words in the record",
+    *OUTSIDE,
+)
+HALF_COMMITTED = (
+    "an erasure was carried out whose files are not all in their places yet (unlearning/commit)",
+    "any agt command on the run brings them there (agt certify run=..., say), and an audit writes nothing; then verify "
+    "again",
+)
 MAX_STEPS = 4  # steps from what is audited to what it rests on
 ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
 LEDGER_LIMITS = (
@@ -94,82 +108,95 @@ class Verification:
             return _unfinished(path)
         return self._folder(path, digest)[0]
 
-    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Record | None]:
+    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Trained | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
         if has_pending_commit(folder):  # an erasure's files are still on their way
             findings.problem("state", *HALF_COMMITTED)
-            return VerifiedItem(f"run {folder}", tuple(findings.checks)), None
-        bound = bind(folder, digest, findings, self.progress)
-        if bound is None:
-            return VerifiedItem(f"folder {folder}", tuple(findings.checks)), None
-        if bound.manifest.command == RELEASE:
-            return self._release(bound, findings), None
-        record = Record.read(bound, findings)
-        subject = self._run(record)
-        return subject, record if digest in (None, bound.manifest.digest) else None
+            return VerifiedItem(f"run {folder}", findings.checks), None
+        record = Record.bind(folder, digest, findings, self.progress)
+        if record is None:
+            return VerifiedItem(f"folder {folder}", findings.checks), None
+        if record.command == RELEASE:
+            return self._release(record), None
+        item, run = self._run(record)
+        return item, run if digest in (None, record.digest) else None
 
-    def _release(self, bound: Bound, findings: Findings) -> VerifiedItem:
-        portable = check_portable(bound, findings)
-        name, digest = f"{ITEM_NAMES[RELEASE]} {bound.folder}", bound.manifest.digest
+    def _release(self, record: Record) -> VerifiedItem:
+        portable = check_portable(record)
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
-        below = self._maker(bound)
-        return VerifiedItem(name, tuple(findings.checks), facts, (), portable.words if portable else (), below, digest)
+        words, below = portable.words if portable else (), self._maker(record)
+        return VerifiedItem(
+            f"{ITEM_NAMES[RELEASE]} {record.folder}", record.findings.checks, facts, (), words, below, record.digest
+        )
 
-    def _run(self, record: Record) -> VerifiedItem:
-        findings, bound = record.findings, record.bound
-        below, trained, claims, facts = tuple[VerifiedItem, ...](), None, tuple[str, ...](), tuple[tuple[str, str], ...]()
+    def _run(self, record: Record) -> tuple[VerifiedItem, Trained]:
+        findings, erasure = record.findings, record.command == ERASURE
+        run, below, claims = Trained(record, None), tuple[VerifiedItem, ...](), tuple[str, ...]()
         with findings.looking("record"):
-            if record.command == ERASURE:
+            record.check_status()
+            _ = record.config, record.metrics, record.conditions, record.spent  # each that cannot be read is told once
+            if erasure:
                 below, claims = self._erasure(record)
+            elif record.command == "train":
+                run = Trained.of(record)
+                claims, below = claims_of(record, run), data_items(record)
+                below += tuple(ledgers_of(record, None, self.ledger, self.head))
             else:
-                for name, place, digest in record.sources():
-                    subject, source = self._source(name, place, digest, bound.folder)
-                    current = source is not None and digest in (None, source.bound.manifest.digest)
-                    below, trained = (*below, subject), trained or (source if current else None)
-                claims = claims_of(record, trained)
-            facts = record.facts
-            below += data_items(record) if record.command == "train" else ()
-            below += tuple(ledgers_of(record, trained, self.ledger, self.head))
-        name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {bound.folder}"
-        digest, limits = bound.manifest.digest, ACCOUNT_LIMITS if record.command == ERASURE else ()
-        return VerifiedItem(name, tuple(findings.checks), facts, record.conditions, claims, below, digest, limits)
+                below, claims = self._made(record)
+        name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
+        limits = ACCOUNT_LIMITS if erasure else ()
+        return VerifiedItem(
+            name, findings.checks, record.facts, record.conditions, claims, below, record.digest, limits
+        ), run
+
+    def _made(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
+        """What something was made from, and what it claims, a line each."""
+        below, trained = tuple[VerifiedItem, ...](), None
+        for name, place, digest in record.sources():
+            subject, source = self._source(name, place, digest, record.folder)
+            current = source is not None and digest in (None, source.record.digest)
+            below, trained = (*below, subject), trained or (source if current else None)
+        claims = claims_of(record, trained)
+        return (*below, *ledgers_of(record, trained, self.ledger, self.head)), claims
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
         """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
-        account = read_account_of(record)
+        account, place = read_account_of(record), record.environment.get("trained_run") or record.config.get("run")
         if account is None:
             return (), ()
-        subject, run = self._source("training run", run_of(record), account.state.after, record.bound.folder)
-        return (subject,), check_account(account, record, run, self.public)
+        if not isinstance(place, str):
+            raise Broken("the record names no place of the run that it is about")
+        subject, run = self._source("training run", Path(place), account.state.after, record.folder)
+        return (subject,), check_account(account, record, None if run is None else run.record, self.public)
 
-    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Record | None]:
+    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Trained | None]:
         """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""
         findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None
         if folder is None:
             findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
-            return VerifiedItem(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
+            return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
         earlier = replaced(folder, digest)
         if not earlier:
             return self._deeper._folder(folder, digest)
         findings.note("state", earlier, "what follows is the run as it is now")
         now, record = self._deeper._folder(folder, None)
-        return VerifiedItem(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=digest or ""), record
+        return VerifiedItem(f"{name} {place}", findings.checks, rests_on=(now,), digest=digest or ""), record
 
     @property
     def _deeper(self) -> "Verification":
         return replace(self, steps=self.steps + 1)
 
-    def _maker(self, bound: Bound) -> tuple[VerifiedItem, ...]:
+    def _maker(self, record: Record) -> tuple[VerifiedItem, ...]:
         """The run that released these weights, where they still lie in its folder: the owner's, not the public's."""
-        inside, listed = bound.folder.resolve(), sha256(bound.manifest.content).hexdigest()
+        inside, listed = record.folder.resolve(), record.digest.removeprefix("sha256:")
         try:
             maker = Manifest.open(inside.parent)
         except Broken:
             return ()
         if self.steps >= MAX_STEPS or maker.files.get(f"{inside.name}/{MANIFEST_FILE}") != listed:
             return ()
-        return (self._deeper._folder(bound.folder.parent, None)[0],)
+        return (self._deeper._folder(record.folder.parent, None)[0],)
 
 
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
@@ -221,7 +248,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
             findings.problem(
                 "budget", f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: {words}"
             )
-    return VerifiedItem(f"unfinished run {folder}", tuple(findings.checks))
+    return VerifiedItem(f"unfinished run {folder}", findings.checks)
 
 
 # -- ledgers ---------------------------------------------------------------------------------------------------------------
@@ -262,8 +289,8 @@ def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Finding
         if more is not None:
             with findings.looking("entry"):
                 more(ledger, findings)
-        return VerifiedItem(name, tuple(findings.checks), facts, (), claims, limits=LEDGER_LIMITS)
-    return VerifiedItem(name, tuple(findings.checks), limits=LEDGER_LIMITS)
+        return VerifiedItem(name, findings.checks, facts, (), claims, limits=LEDGER_LIMITS)
+    return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)
 
 
 @contextmanager
@@ -287,7 +314,7 @@ def _opened(path: Path, known: NotedHead) -> Ledger:
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
-    counted = f"{len(book.debits)} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
+    counted = f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
     findings.ok("budget", f"{counted} of {budget(allowance)}")
     findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
     if head is not None:
@@ -302,7 +329,7 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
         findings.note("clock", line)
 
 
-def ledgers_of(record: Record, trained: Record | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
+def ledgers_of(record: Record, trained: Trained | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
     """The ledger that paid for a release, and whether it counts it.
 
     Args:
@@ -312,84 +339,102 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
     facts = record.spent.get("ledger")
     if not facts:
         return
-    findings = Findings()
-    path = _find_ledger(given or record.config.get("ledger"), record.bound.folder)
+    path = _find_ledger(given or record.config.get("ledger"), record.folder)
     if path is None:
+        findings = Findings()
         words = f"entry {facts['entry']} of the account of {facts['population']} counts it, they say; no ledger was found"
         findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
-        yield VerifiedItem(f"ledger of {facts['population']}", tuple(findings.checks))
+        yield VerifiedItem(f"ledger of {facts['population']}", findings.checks)
         return
 
     def compare(ledger: Ledger, findings: Findings) -> None:
-        _compare_entry(record, trained, facts, ledger.book, findings)
-        _compare_account(record, ledger, facts["entry"])
+        debits = ledger.history()
+        _compare_entry(record, trained, facts, ledger.book, debits, findings)
+        _compare_account(record, ledger, debits[facts["entry"]])
         _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
 
     yield look_at_ledger(path, known, compare)
 
 
-def _compare_account(record: Record, ledger: Ledger, number: int) -> None:
+def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
-    if not record.bound.holds(CLAIM_FILE):
+    if not record.holds(CLAIM_FILE):
         return
-    claimed, book = read_claim(record.bound.read(CLAIM_FILE)), ledger.book
-    payer, debit = LedgerPayer(ledger), book.debits[number]
+    claimed, book = read_claim(record.read(CLAIM_FILE)), ledger.book
     tables = list(book.tables.values())
     units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
-    derived = payer.position(debit)
-    if claimed.account is None or derived is None:
-        raise Broken(f"{CLAIM_FILE} names no account, and entry {number} of this ledger paid")
-    if claimed.account.unit not in units:
-        raise Broken(f"{CLAIM_FILE} says that a unit is {claimed.account.unit}, and in the ledger it is {units[-1]}")
-    derived = replace(derived, unit=claimed.account.unit)
-    if difference := first_difference(plain_of(claimed.account), plain_of(derived)):
+    derived, account = LedgerPayer(ledger).position(Receipt(debit.size, debit)), claimed.account
+    if derived is None or account is None or account.unit not in units:
+        raise Broken(f"{CLAIM_FILE} does not say that a unit is {units[-1]}, as in the ledger: {account and account.unit}")
+    if difference := first_difference(plain_of(account), plain_of(replace(derived, unit=account.unit))):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
-    lines = payer.words(f"entry {number} of it counts this", debit)
-    lines = lines[: len(lines) - len(ledger.words())] if claimed.account.unit == ledger.unit else ()
-    missing = [line for line in lines if not any(line in word for word in claimed.words)]
-    if missing and claimed.agt == __version__ and record.config.get("inputs") != str(LINES):
-        raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {missing[0]}")
+    if str(claimed.issued) < debit.entry.time[:10]:
+        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: {debit.entry.time}")
+    declared = [line for line in ledger.words() if line.startswith("declared")] if account.unit == ledger.unit else []
+    if claimed.agt == __version__ and (left := [line for line in declared if line not in claimed.words]):
+        raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {left[0]}")
 
 
-def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debits: set[int]) -> None:
-    """What the ledger remembers of these entries is among the labels that were released."""
-    released = label_counts(record, trained)
-    missing = ledger.labels_on(debits) - Counter(released)
-    if released and missing:
-        (label, count), *_ = missing.items()
-        raise Broken(f"the ledger remembers {count} more of class {label} than the released labels have: some were flipped")
+def _compare_labels(record: Record, trained: Trained | None, ledger: Ledger, debits: set[int]) -> None:
+    """What was drawn on these entries stands in the released labels, in the order of the draws.
+
+    Between them are answers that were repeated: an entry tells nothing of those.
+    """
+    released, classes = labels_of(record), [] if trained is None else trained.classes
+    if released is None or not classes or "answered" not in record.metrics:
+        return
+    places = iter(released.cast("string").to_pylist())
+    drawn = ledger.labels_on(debits)
+    if len(drawn) == len(released):
+        matched = [classes[label] for label in drawn] == list(places)
+    else:
+        matched = all(classes[label] in places for label in drawn)  # one after the other
+    if not matched:
+        raise Broken("the labels are not those that the ledger remembers of this release: some were changed")
 
 
 def _compare_entry(
-    record: Record, trained: Record | None, facts: Mapping[str, Any], book: Book, findings: Findings
+    record: Record,
+    trained: Trained | None,
+    facts: Mapping[str, Any],
+    book: Book,
+    debits: Mapping[int, Debit],
+    findings: Findings,
 ) -> None:
     """The entry is of this release and no other; those of a session, which is paid line by line, all are.
 
     Values are compared, worked out from settings; of what spent.json says in words nothing is.
     """
-    spent, paid = record.spent, book.debits.get(facts["entry"])
-    others = [
-        book.debits[number] for number in facts.get("entries", ()) if number in book.debits and number != facts["entry"]
-    ]
+    spent, paid = record.spent, debits.get(facts["entry"])
+    others = [debits[number] for number in facts.get("entries", ()) if number in debits and number != facts["entry"]]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
-    charge, counting = paid.charge, trained if record.command == "predict" else record
-    pairs: dict[str, tuple[object, object]] = {
-        "population": (facts["population"], book.population.name),
-        "guarantee": (_guarantee(record), charge.guarantee),
-        "releases": (size, paid.size + sum(other.size for other in others if other.charge == charge)),
-        "mechanism": (spent["mechanism"], charge.mechanism),
-        "output": (str(spent["what"]), charge.output),
-        "training run": (record.environment.get("draw") or record.environment.get("trained_digest", ""), charge.run),
-        "data": (record.environment.get("data_digest"), charge.data),
+    charge, counting = paid.charge, record if record.command != "predict" else trained.record if trained else None
+    ours: dict[str, object] = {
+        "population": facts["population"],
+        "guarantee": _guarantee(record),
+        "releases": size,
+        "mechanism": spent["mechanism"],
+        "output": str(spent["what"]),
+        "training run": record.environment.get("draw") or record.environment.get("trained_digest", ""),
+        "data": record.environment.get("data_digest"),
+    }
+    theirs: dict[str, object] = {
+        "population": book.population.name,
+        "guarantee": charge.guarantee,
+        "releases": paid.size + sum(other.size for other in others if other.charge == charge),
+        "mechanism": charge.mechanism,
+        "output": charge.output,
+        "training run": charge.run,
+        "data": charge.data,
     }
     if counting is not None:
-        pairs["relation"] = (counting.config["relation"]["name"], charge.relation)
-        pairs["unit"] = (unit_of(counting.config), charge.unit)
-    for name, (ours, theirs) in pairs.items():
-        if ours != theirs:
-            raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs} there, and {ours} here")
+        ours |= {"relation": counting.config["relation"]["name"], "unit": unit_of(counting.config)}
+        theirs |= {"relation": charge.relation, "unit": charge.unit}
+    if wrong := [name for name in ours if ours[name] != theirs[name]]:
+        name = wrong[0]
+        raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and {ours[name]} here")
     earlier = f" with {len(others)} before it" if others else ""
     findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
 

@@ -64,6 +64,12 @@ def process(tmp_path: Path) -> Agt:
 
 
 @pytest.fixture
+def home(finished_runs: FinishedRuns) -> Path:
+    """Where two training runs lie that no test changes: home/box and home/linear."""
+    return (finished_runs["train/box"], finished_runs["train/linear"])[0].parent
+
+
+@pytest.fixture
 def trained(agt: Agt, finished_runs: FinishedRuns) -> Path:
     """The folder of a tiny finished training run on blobs."""
     return finished_runs.copy("train/tiny", Path("outputs/train/2026-01-01_00-00-00-000000"))

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from erasing import erase, pending
 
-from agt.audit.findings import Finding, Outcome, number, read_audit
+from agt.audit.findings import Finding, Outcome, read_audit
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Lock, Manifest
-from agt_cli.audit.page import AGAIN
-from agt_cli.audit.selftest import PLANTED
+from agt_cli.audit.selftest import PLANTED, Plant
 from agt_cli.cli import main
 from agt_cli.report.finished import LOCK
 
@@ -115,30 +114,21 @@ def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, acc
 
 
 def test_an_edited_audit_does_not_verify_and_is_not_gathered(audited: Agt) -> None:
+    """Nor one that was sealed anew with what contradicts the record beside it."""
     audited("audit", "toy", "run=latest", "audit.found=1.2")
-    path = audits()[0] / "audit.json"
-    path.write_bytes(path.read_bytes().replace(b'"violated"', b'"not contradicted"'))
-    said = audited("verify", str(audits()[0]))
-    assert said.code == 3
-    assert "audit.json is not w" in said.out
-    said = audited("audit", "summary", "run=latest")
-    assert said.code == 2
-    assert "audit.json" in said.err
-
-
-def test_an_audit_that_names_another_state_than_its_record_does_not_verify(audited: Agt) -> None:
-    """Sealed anew together: it still contradicts what lies beside it."""
-    audited("audit", "toy", "run=latest")
     folder = audits()[0]
-    manifest = Manifest.read((folder / MANIFEST).read_bytes())
-    content = (folder / "audit.json").read_bytes()
-    content = content.replace(json.loads(content)["digest"].encode(), OTHER)
-    (folder / "audit.json").write_bytes(content)
-    sealed = Manifest(manifest.command, {**manifest.files, "audit.json": sha256(content).hexdigest()})
+    path, manifest = folder / "audit.json", Manifest.read((folder / MANIFEST).read_bytes())
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"violated"', b'"not contradicted"'))
+    said = audited("verify", str(folder))
+    assert (said.code, "audit.json is not w" in said.out) == (3, True)
+    said = audited("audit", "summary", "run=latest")
+    assert (said.code, "audit.json" in said.err) == (2, True)
+    path.write_bytes(content.replace(json.loads(content)["digest"].encode(), OTHER))
+    sealed = Manifest(manifest.command, {**manifest.files, "audit.json": sha256(path.read_bytes()).hexdigest()})
     (folder / MANIFEST).write_bytes(sealed.content)
     said = audited("verify", str(folder))
-    assert said.code == 3
-    assert "and env.json names" in said.out
+    assert (said.code, "and env.json names" in said.out) == (3, True)
 
 
 def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
@@ -165,15 +155,6 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
     assert audited("audit", "toy", "run=latest").code == 0
     lock.release()
     assert (dead.exists(), living.exists()) == (False, True)
-
-
-def test_what_is_violated_is_seen_to_be(audited: Agt) -> None:
-    """Digits that tell a bound from the claim; and what to do, where only chance stands between them."""
-    said = audited("audit", "toy", "run=latest", "audit.found=1.0002")
-    page = (audits()[0] / "report.md").read_text()
-    assert (said.code, AGAIN in said.out, AGAIN in page) == (3, True, True)
-    assert "epsilon ≥ 1.0002 (95 %" in page
-    assert [number(value, beside=1.0) for value in (0.9999996, 1.0, 0.5)] == ["0.9999996", "1", "0.5"]
 
 
 def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> None:
@@ -243,32 +224,29 @@ def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
         assert (said.code, words in said.err) == (2, True), said.err
 
 
+CAUGHT = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
+
+
 def missed(seed: int) -> Finding:
     about = ("twice the noise", "claims", "attack", "effort", Outcome.STANDS, "nothing was seen", "epsilon")
     return Finding(*about, 1.0, 0.0, 0.2, confidence=0.95)
 
 
-def test_the_auditor_is_broken_where_it_accuses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    caught = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
-    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {"caught": caught})
-    cases = (("a", missed, 0, "all 1 sound ones let pass"), ("b", caught, 3, "1 of 1 sound ones ACCUSED"))
-    for name, sound, code, word in cases:
-        monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {name: sound})
-        said = agt("audit", "selftest", "--json")
-        assert said.code == code
-        page = (audits()[-1] / "report.md").read_text()
-        assert f"**All 1 planted violations caught; {word}.**" in page
-    assert "FALSE ALARM" in page
-
-
-def test_the_auditor_is_broken_where_it_misses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    caught = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
-    monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
-    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {**dict.fromkeys(map(str, range(9)), caught), "missed": missed})
+@pytest.mark.parametrize(
+    ("planted", "sound", "code", "words"),
+    [
+        ([CAUGHT], [missed], 0, "All 1 planted violations caught; all 1 sound ones let pass."),
+        ([CAUGHT], [CAUGHT], 3, "All 1 planted violations caught; 1 of 1 sound ones ACCUSED."),
+        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations MISSED."),
+    ],
+)
+def test_the_auditor_is_broken_where_it_misses_or_accuses_one(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch, planted: list[Plant], sound: list[Plant], code: int, words: str
+) -> None:
+    for name, plants in (("PLANTED", planted), ("SOUND", sound)):
+        monkeypatch.setattr(f"agt_cli.audit.selftest.{name}", {f"{name} {at}": plant for at, plant in enumerate(plants)})
     said = agt("audit", "selftest", "--json")
-    assert said.code == 3
-    assert said.json["error"] == "1 of 10 planted violations MISSED"
-    assert [finding["outcome"] for finding in said.json["audit"]["findings"]][-2:] == ["not contradicted", "violated"]
-    page = (audits()[0] / "report.md").read_text()
-    assert "**1 of 10 planted violations MISSED.**" in page
-    assert "| missed | claims | epsilon ≥ 0.2 (95 %) | MISSED |" in page
+    assert said.code == code
+    page = (audits()[-1] / "report.md").read_text()
+    assert f"**{words}**" in page
+    assert ("FALSE ALARM" in page, "| MISSED |" in page) == ("ACCUSED" in words, "MISSED" in words)

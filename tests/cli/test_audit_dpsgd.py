@@ -22,7 +22,8 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     asked = ("audit", "dpsgd", f"run={run}", *SMALL)
     said = agt(*asked, "confidence=0.9999", "--json")  # its noise is drawn anew: at 95 % this would fail once in twenty
     assert said.code == 0, said.err
-    (finding,) = said.json["audit"]["findings"]
+    finding, size = said.json["audit"]["findings"]
+    assert size["found"] == pytest.approx(1, abs=0.1)
     assert finding["subject"] == "training with noise inside, epsilon 4 claimed"
     assert "a record is in 2 steps, whose Gaussian noise" in finding["claim"]
     folder = Path(said.json["run"])
@@ -43,6 +44,6 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_run_without_noise_claims_nothing(agt: Agt, trained: Path) -> None:
-    for words, why in (((f"run={trained}",), "was trained without noise"), ((), "run=null: name the folder")):
+    for words, why in (((f"run={trained}",), "was trained without noise"), ((), "run: give the folder")):
         said = agt("audit", "dpsgd", *words, *SMALL)
         assert (said.code, why in said.err) == (2, True), said.err

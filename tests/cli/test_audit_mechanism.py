@@ -115,19 +115,6 @@ def test_no_neighbour_is_no_mistake_of_the_settings(
     assert "mechanism=release_weights" in agt("audit", "weights").err
 
 
-def test_no_data_at_hand(agt: Agt, tmp_path: Path) -> None:
-    """It is said to be gone, and what can be audited without it."""
-    rows = "".join(f"{i},{i % 7 - 3 + 2 * (i % 2)},{'ab'[i % 2]}\n" for i in range(60))
-    (tmp_path / "data.csv").write_text(f"id,x,label\n{rows}")
-    table = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id")
-    said = agt("train", *table, "dataset.classes=[a,b]", "+dataset.numeric={x: [-5, 5]}", "-q", "--json")
-    assert said.code == 0, said.err
-    (tmp_path / "data.csv").unlink()
-    gone = agt("audit", "mechanism", f"run={said.json['run']}", "mechanism=randomized_response", "mechanism.eps=1")
-    assert gone.code == 4
-    assert "audits the mechanism by itself" in gone.err
-
-
 def test_queries_and_values_are_not_taken(agt: Agt, runs: dict[str, Path]) -> None:
     given = (f"run={runs['dense']}", "mechanism=randomized_response", "mechanism.eps=1")
     assert "inputs=" in agt("audit", "mechanism", *given, "inputs=a.csv").err

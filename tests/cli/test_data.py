@@ -96,20 +96,16 @@ def test_prepare_and_train(agt: Agt, statements: Path) -> None:
     assert "13 rows and relation.unit_rows is 12" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("more", "fragments"),
-    [
-        (
-            ["prepare.reviews=r.csv", "prepare.id=null"],
-            ("hf download openai-community/gpt2 config.json", "prepare.model=gpt2"),
-        ),
-        pytest.param(
-            *([], ("load_dataset('stanfordnlp/imdb')", "prepare.reviews=imdb.parquet prepare.id=null")),
-            marks=pytest.mark.sweep,
-        ),
-    ],
+NO_REVIEWS = ((), ("load_dataset('stanfordnlp/imdb')", "prepare.reviews=imdb.parquet prepare.id=null"))
+NO_MODEL = (
+    ("prepare.reviews=r.csv", "prepare.id=null"),
+    ("hf download openai-community/gpt2 config.json", "prepare.model=gpt2"),
 )
-def test_no_network(tmp_path: Path, more: list[str], fragments: tuple[str, ...]) -> None:
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("more", "fragments"), [NO_REVIEWS, NO_MODEL])
+def test_no_network(tmp_path: Path, more: tuple[str, ...], fragments: tuple[str, ...]) -> None:
     """The hub out of reach: the commands to run where there is a network, and nothing in the models' place."""
     np.savetxt(tmp_path / "r.csv", [("good", 1), ("bad", 0)], fmt="%s", delimiter=",", header="text,label", comments="")
     quiet = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}

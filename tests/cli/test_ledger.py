@@ -157,7 +157,7 @@ def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -
         ("verify none run=latest", 2, "run is for agt ledger init and admit"),
         ("verify none head=12:abc", 2, "COUNT:HASH needs at least the first 16 digits"),
         ("admit none", 2, "agt ledger admit: what?"),
-        ("admit none run=a data=b", 2, "run and data: give one of them"),
+        ("admit none run=. data=b", 2, "run and data: give one of them"),
         ("admit none lost=true", 2, "agt ledger admit: what?"),
         ("show", 2, "one more word is needed, right here: NAME"),
         ("look none", 2, "unknown word 'look'"),
@@ -168,6 +168,22 @@ def test_mistakes(agt: Agt, tmp_path: Path, line: str, code: int, words: str) ->
     said = agt("ledger", *line.split(" "))
     assert (said.code, words in said.err) == (code, True), said.err
     assert not list(tmp_path.rglob("*.ledger"))
+
+
+def test_looking_changes_nothing_after_a_kill(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET)
+    home, there = tmp_path / "ledgers", tmp_path / "killed"
+    with Ledger.open(home / "people.ledger") as ledger:
+        spend(trained, 2)
+        shutil.copytree(home, there)  # as a kill leaves it: the newest entries are in the log alone
+        number = ledger.book.last.number
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in there.iterdir()}
+    assert len(before) == 3
+    for line in (("ledger", "show"), ("ledger", "verify"), ("verify",)):
+        said = agt(*line, "killed/people.ledger", "--json")
+        assert said.code == 0, said.err
+        assert f"{number}:" in said.out
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in there.iterdir()} == before
 
 
 def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path) -> None:
@@ -248,6 +264,32 @@ def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Ag
     claim = json.loads(Path("paid/claim.json").read_text())
     assert claim["account"]["unit"] == "one customer (up to 4 records)"
     assert claim["neighbours"]["unit_rows"] == 4
+
+
+def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(visits / "t.csv").iloc[::-1]
+    pd.concat([rows, rows[:1].assign(id="v80", customer="c99")]).to_csv("t.csv", index=False)
+    assert agt("train", *VISITS, *BY_CUSTOMER, "hydra.run.dir=again", "-q").code == 0
+    assert agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET).code == 0
+    said = agt("ledger", "init", "others", "run=again", *BUDGET)
+    assert (said.code, "the people of t have a ledger already: ledgers/people.ledger" in said.err) == (2, True), said.err
+    assert "names that were compared); the losses under two budgets add up" in said.err
+    said = agt("predict", "run=again", "mechanism.eps=0.01")
+    assert (said.code, "are in the ledger of people: give ledger=people" in said.err) == (2, True)
+    declared = agt("ledger", "init", "others", "run=again", *BUDGET, "another_population=true")
+    assert (declared.code, "these are other people than those of ledgers beside it" in declared.out) == (0, True)
+    paid = agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "--json")
+    assert paid.code == 0, paid.err
+    assert "these are other people" in str(paid.json["words"])
+    (tmp_path / "away" / "ledgers").mkdir(parents=True)
+    elsewhere = agt("ledger", "init", "away/ledgers/theirs.ledger", "run=again", *BUDGET)
+    assert elsewhere.code == 0, "two budgets add up, and somebody may have decided so"
+    assert f"{tmp_path}/ledgers/people.ledger has a table t, with the same people (" in elsewhere.err
+    Path("again/unlearning/key").write_bytes(b"another's")
+    assert agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "-q").code == 0, "the key is its owner's"
+    assert "t are not compared with other ledgers'" in agt("ledger", "admit", "others", "run=again").err
+    plain = agt("ledger", "admit", "away/ledgers/theirs.ledger", f"data={'e' * 32}", "table=t", "unit=one customer")
+    assert "ledgers/people.ledger has a table t, with the same name" in plain.err
 
 
 def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: Path, trained: Path) -> None:

@@ -84,7 +84,7 @@ def test_an_ordinary_value_error_is_a_bug_and_not_the_users() -> None:
 
 def test_user_s_own_dataset_without_training_settings(agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "mine" / "dataset").mkdir(parents=True)
-    (tmp_path / "mine" / "dataset" / "mine.yaml").write_text("_target_: agt.data.digits.Digits\n")
+    (tmp_path / "mine" / "dataset" / "mine.yaml").write_text("_target_: agt.data.images.Digits\n")
     said = agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine")
     assert said.code == 2
     assert "give training=NAME" in said.err

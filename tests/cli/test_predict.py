@@ -155,15 +155,6 @@ def test_draws_come_from_the_operating_system(predict: Predict) -> None:
     assert one != two
 
 
-def test_flips_are_as_many_as_the_mechanism_says(predict: Predict) -> None:
-    """eps so small that distances do not matter; 500 binomial draws within five standard deviations."""
-    pd.DataFrame({"x1": np.full(500, 1.25), "x2": np.full(500, 1.25)}).to_csv("many.csv", index=False)
-    said = predict("box", "inputs=many.csv", "mechanism=global_sensitivity", "mechanism.eps=1", "seed=5", "--json", "-q")
-    wrong = said.json["labels"].count("left")
-    p = np.exp(-1 / 2) / 2
-    assert abs(wrong - 500 * p) < 5 * np.sqrt(500 * p * (1 - p))
-
-
 # -- simulations and published accounting ----------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,6 @@ import pytest
 
 from agt import provenance
 from agt.errors import ConfigError
-from agt.store import Lock
 from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
 from agt_cli.releasing import noise
@@ -151,6 +151,36 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(agt: Agt, stop: St
     assert "checkpoint_seconds: null" in (run / "config.yaml").read_text(), "what cannot change a bit may change"
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
+    agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    """No file can be made any more; without ``room``, not even the blocks that are the run's can be written."""
+    opened, offer = Path.open, CheckpointFolder.offer
+
+    def full(path: Path, mode: str = "r", *more: object, **named: object) -> object:
+        if "wx" in mode or ("w" in mode and not path.exists()) or ("+" in mode and not room):
+            raise OSError(28, "No space left on device", str(path))
+        return opened(path, mode, *more, **named)  # type: ignore[call-overload]
+
+    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
+        offer(self, step, tensors, last)  # type: ignore[arg-type]
+        if step == 3:
+            monkeypatch.setattr(Path, "open", full)
+            raise OSError(28, "No space left on device", "labels")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, "offer", offered)
+        said = agt("train", *BOXES, "hydra.run.dir=run", "-q")
+    monkeypatch.setattr(Path, "open", opened)
+    assert (said.code, "No space left" in said.err) == (1, True)
+    assert told(Path("run"), "status.json")["state"] == ("failed" if room else "running")
+    said = agt("train", "resume=run", "--json")
+    assert said.code == 0, said.err
+    assert "goes on from its last checkpoint" in said.err
+    assert not list(Path("run").rglob("*.part*"))
+
+
 REFUSED = {
     "another value": (("training.lr=0.5",), "training.lr: the run was begun with 2.0, and this line has 0.5"),
     "the usual value": (("training.epochs=4",), "training.epochs: the run was begun with 6, and this line has 4"),
@@ -184,13 +214,6 @@ def test_other_settings_are_refused_by_name(agt: Agt, failed: Path, name: str) -
     assert name == "a sweep" or not list(Path().rglob("status.json"))
 
 
-def test_the_same_line_with_resume_goes_on(agt: Agt, stop: Stop) -> None:
-    run = stopped(agt, stop, *BOXES)
-    said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q")
-    assert said.code == 0, said.err
-    assert said.json["metrics"]["conditions_held"] == 7, "what it declared of its settings still stands"
-
-
 def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     def refused(folder: object, *words: str) -> str:
         said = agt("train", f"resume={folder}", *words)
@@ -218,39 +241,34 @@ def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     assert "agt train alone goes on with a run that was killed" in said.err
 
 
-def test_a_run_whose_process_lives_is_left_alone(agt: Agt, stop: Stop) -> None:
-    run = stopped(agt, stop, *BOXES)
-    (run / "status.json").write_text((run / "status.json").read_text().replace("failed", "running"))
-    lock = Lock(run / "lock")
-    assert lock.take()
-    said = agt("train", f"resume={run}")
-    assert said.code == 2
-    assert "the run is still going on, in another process" in said.err
-    assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
-    lock.release()
-    (run / "lock").touch()  # as a process leaves it that was killed
-    assert agt("train", f"resume={run}", "-q").code == 0
-
-
-def test_of_two_that_resume_at_once_one_wins(agt: Agt, stop: Stop) -> None:
-    run = stopped(agt, stop, *BOXES)
-    one, other = (open_unfinished(run, "train") for _ in range(2))
-    with RunRecord(run, "train", one.config, one):
-        with pytest.raises(ConfigError, match="still going on"), RunRecord(run, "train", other.config, other):
-            pass
+def test_a_run_whose_process_lives_is_left_alone(
+    agt: Agt, failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that resume at once one wins; without locks nobody does; and its own line with resume= goes on."""
+    run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("agt.store.fcntl", None)
+        assert "keeps no locks" in agt("train", f"resume={run}").err
+    one = open_unfinished(run, "train")
+    with pytest.raises(OSError), RunRecord(run, "train", one.config, one):  # noqa: PT011, PT012
+        said = agt("train", f"resume={run}")
+        assert (said.code, "the run is still going on, in another process" in said.err) == (2, True)
+        assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
         assert told(run, "status.json")["state"] == "running"
+        raise OSError(28, "No space left")
+    (run / "lock").touch()  # as a process leaves it that was killed
+    other = open_unfinished(run, "train")
+    said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q")
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["conditions_held"] == 7, "what it declared of its settings still stands"
     with pytest.raises(ConfigError, match="finished"), RunRecord(run, "train", other.config, other):
         pass
 
 
-def test_no_locks_no_resume(agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = stopped(agt, stop, *BOXES)
-    monkeypatch.setattr("agt.store.fcntl", None)
-    assert "keeps no locks" in agt("train", f"resume={run}").err
-
-
-def test_another_version_another_machine_another_thread(agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = stopped(agt, stop, *BOXES)
+def test_another_version_another_machine_another_thread_other_settings(
+    agt: Agt, failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
     for name, value, message in (
         ("package_digest", lambda package: "other", "agt's code was .* and is other now"),
         ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* and is "),
@@ -261,6 +279,10 @@ def test_another_version_another_machine_another_thread(agt: Agt, stop: Stop, mo
             said = agt("train", f"resume={run}")
             assert said.code == 2
             assert re.search(message, said.err), said.err
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("epochs: 6", "epochs: 5"))
+    assert "training.epochs was 6 when the run began and is 5 now" in agt("train", f"resume={run}").err
+    (run / "config.yaml").write_text(config)
     assert agt("train", f"resume={run}", "-q").code == 0, "none of them did any harm"
 
 
@@ -279,26 +301,6 @@ def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
     Path("rows.csv").rename("moved/rows.csv")
     said = agt("train", f"resume={run}", "data_dir=moved", "-q")
     assert said.code == 0, "where it lies is no part of it: " + said.err
-
-
-def test_edited_settings_are_refused(agt: Agt, stop: Stop) -> None:
-    run = stopped(agt, stop, *BOXES)
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("epochs: 6", "epochs: 5"))
-    said = agt("train", f"resume={run}")
-    assert said.code == 2
-    assert "training.epochs was 6 when the run began and is 5 now" in said.err
-
-
-def test_a_damaged_checkpoint_is_named_and_not_used(agt: Agt, stop: Stop) -> None:
-    run = stopped(agt, stop, *BOXES)
-    last = max((run / "checkpoint").glob("step=*"))
-    last.write_bytes(last.read_bytes()[:-1])
-    said = agt("train", f"resume={run}")
-    assert said.code == 0
-    assert f"note: {last}: is damaged" in said.err
-    assert agt("train", *BOXES, "hydra.run.dir=whole", "-q").code == 0
-    assert bits(run) == bits(Path("whole"))
 
 
 # -- private noise: one draw, one release ----------------------------------------------------------------------------------

@@ -19,22 +19,12 @@ from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
 from agt.models.box import BoxModel
-from agt_cli.cli import main
 
 from .conftest import TINY, Agt, Said
-from .test_spending import HEAD, QUANTILE, WEIGHTS, child
+from .test_spending import QUANTILE, WEIGHTS, child
 
 EACH = ("mechanism.eps=0.1",)
 POINTS = np.random.default_rng(0).normal(size=(10, 2)).round(3)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two training runs, on the same data, that no test changes."""
-    home = tmp_path_factory.mktemp("trained")
-    for name, settings in {"box": TINY, "head": HEAD}.items():
-        assert main(["train", *settings, "training.chosen_on=public", f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
-    return home
 
 
 def open_ledger(run: Path, eps: float, delta: float = 0.0, name: str = "people", relation: str = "add_remove") -> Path:
@@ -159,7 +149,7 @@ def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
     assert [entry["size"] for entry in entries(path, "debit")] == [10, 10]
 
 
-@pytest.mark.parametrize(("name", "asked"), [("head", WEIGHTS), ("box", QUANTILE)])
+@pytest.mark.parametrize(("name", "asked"), [("linear", WEIGHTS), ("box", QUANTILE)])
 def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked: tuple[str, ...]) -> None:
     path = open_ledger(home / name, 1.2, 2e-5)
     said = agt("predict", f"run={home / name}", "ledger=people", *asked, "hydra.run.dir=first")
@@ -169,7 +159,7 @@ def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked:
     assert json.loads(Path("first/spent.json").read_text())["ledger"]["entry"] == 3
     refused = agt("predict", f"run={home / name}", "ledger=people", *asked)
     assert refused.code == 3, "each draw is paid for"
-    if name == "head":
+    if name == "linear":
         kept = agt("predict", f"run={home / name}", "mechanism=release_weights", "mechanism.weights=first")
         assert kept.code == 0, "weights released earlier cost nothing, and ask no ledger"
         assert agt("predict", "release=first/release", points(POINTS)).code == 0

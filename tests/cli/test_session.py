@@ -17,10 +17,9 @@ import pytest
 
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Labelling
-from agt_cli.cli import main
 from agt_cli.releasing import session as lines
 
-from .conftest import TINY, Agt, Said
+from .conftest import Agt, Said
 from .test_service import entries, open_ledger
 from .test_spending import WITH_SOURCE
 
@@ -30,15 +29,6 @@ TABLE = (
     *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={town: [Graz, Linz]}", "training.chosen_on=public"),
 )
 ASK = {"id": 1, "record": {"x1": 1.25, "x2": 1.0}}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training run that no test changes."""
-    home = tmp_path_factory.mktemp("trained")
-    line = ("train", *TINY, "training.chosen_on=public", f"hydra.run.dir={home / 'box'}", "-q", "--json")
-    assert main(line) == 0
-    return home
 
 
 @pytest.fixture
@@ -123,6 +113,12 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "features": [true, false]}\n', "lists of numbers"),
     (b'{"id": 7, "features": [1, 2], "lot": 3}\n', "unknown entry 'lot'"),
     (b'{"id": [7], "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": true, "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": 1e400, "features": [1, 2]}\n', "beyond every float"),
+    (b'{"id": "\\udfff", "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": 7, "record": {"x1": true, "x2": 1}}\n', "needs numbers"),
+    (b'{"id": 7, "record": {"x1": [1], "x2": 1}}\n', "needs one value per row"),
+    (b'{"id": 7, "features": [1, true]}\n', "lists of numbers"),
     (b'{"id": 7, "features": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
     (b'{"id": 7, "features": [' + b"9" * 5000 + b", 1]}\n", ""),
     (b'{"id": 7, "records": [{"id": "k", "x1": 1, "x2": 1}, {"id": "k", "x1": 1, "x2": 2}]}\n', "'k' 2 times"),
@@ -140,6 +136,7 @@ def test_a_bad_line_is_told_and_the_session_goes_on(talk: Talk, home: Path) -> N
         assert answer["code"] == 2, line
         assert words in answer["error"], line
         assert answer["id"] in (7, None)
+        assert answer["id"] is not True
     assert answers[10]["id"] == 7
     assert [entry["size"] for entry in entries(path, "debit")] == [1], "bad lines cost nothing"
 
@@ -279,7 +276,7 @@ def asked(process: subprocess.Popen[bytes], value: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("end", [*(pytest.param(end, marks=pytest.mark.sweep) for end in ("SIGTERM", "reader")), "kill"])
-def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, end: str) -> None:
+def test_however_a_session_ends_what_was_told_is_counted(talk: Talk, home: Path, end: str) -> None:
     path = open_ledger(home / "box", 10)
     process = session(home, "ledger=people", "lot=10", "hydra.run.dir=ended")
     assert process.stdout
@@ -302,14 +299,9 @@ def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, e
     assert [entry["size"] for entry in entries(path, "debit")] == [10]
     status = json.loads(Path("ended/status.json").read_text())["state"]
     assert status == {"SIGTERM": "failed", "reader": "done", "kill": "running"}[end]
-    process = session(home, "ledger=people")
-    assert process.stdout
-    process.stdout.readline()
-    again = asked(process, ASK)
-    assert again["stored"] is (end != "kill")
+    said, (again,) = talk([ASK], *EACH, "ledger=people")
+    assert (said.code, again["stored"]) == (0, end != "kill")
     assert again["label"] == label or end == "kill"
-    process.communicate()
-    assert process.returncode == 0
 
 
 @pytest.mark.sweep

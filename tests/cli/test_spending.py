@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from agt.data.embeddings import FORMAT
 from agt.errors import AgtError
 from agt.numeric import SystemRandomness
 from agt.store import Pending, file_sha256, seal
-from agt_cli.cli import main
 from agt_cli.releasing import payer as spending
 from agt_cli.releasing.release import LabelTable
 from agt_cli.report.record import RunRecord
@@ -28,13 +28,6 @@ from .conftest import TINY, Agt
 
 WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 LABELS = ("mechanism.eps=1",)
-HEAD = (
-    "dataset.n_train=80",
-    "model=linear",
-    "certificate=stability",
-    "training.loss=binary_cross_entropy",
-    "training.clip=0.5",
-)
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 QUANTILE = ("mechanism=certified_quantile", "mechanism.eps=1")
 KINDS = {
@@ -42,15 +35,6 @@ KINDS = {
     "weights": (WEIGHTS, "released_weights.safetensors", "for any number of queries: (1, 1e-05)-differentially private"),
     "a number": (QUANTILE, "report.md", "in all: 1-differentially private"),
 }
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two training runs that no test changes."""
-    home = tmp_path_factory.mktemp("trained")
-    for name, settings in {"box": TINY, "head": HEAD}.items():
-        assert main(["train", *settings, "training.chosen_on=public", f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
-    return home
 
 
 Break = Callable[[str], None]
@@ -71,7 +55,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
 
 
 def of(home: Path, what: str) -> str:
-    return f"run={home / ('head' if what == 'weights' else 'box')}"
+    return f"run={home / ('linear' if what == 'weights' else 'box')}"
 
 
 def only(pattern: str) -> Path:
@@ -113,15 +97,15 @@ def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
 
 def test_another_model_s_attempts_and_simulations_are_not_counted(agt: Agt, home: Path, broken: Break) -> None:
     broken("labels.csv")
-    assert agt("predict", f"run={home / 'head'}", *LABELS).code == 1
+    assert agt("predict", f"run={home / 'linear'}", *LABELS).code == 1
     simulated = agt("predict", f"run={home / 'box'}", *LABELS, "seed=1")
     assert simulated.code == 1
     assert "may have been drawn" not in simulated.err
     assert len(list(Path("outputs/predict").glob("*/spent.json"))) == 2
     broken("")
     assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out
-    assert "earlier attempt" in agt("predict", f"run={home / 'head'}", *LABELS).out
-    assert "earlier attempt" not in agt("predict", f"run={home / 'head'}", *LABELS, "seed=1").out, (
+    assert "earlier attempt" in agt("predict", f"run={home / 'linear'}", *LABELS).out
+    assert "earlier attempt" not in agt("predict", f"run={home / 'linear'}", *LABELS, "seed=1").out, (
         "a simulation spends nothing"
     )
 
@@ -165,15 +149,17 @@ def test_killed_between_the_note_and_the_labels(agt: Agt, home: Path) -> None:
 
 
 def test_a_disk_too_full_for_the_labels_is_found_out_before_they_are_drawn(agt: Agt, home: Path) -> None:
-    """A process that may write no file of over 30,000 bytes; 2,000 labels need more."""
-    points = np.zeros((2000, 2))
-    frame = pd.DataFrame({"id": [f"query number {i}" for i in range(2000)], "x1": points[:, 0], "x2": points[:, 1]})
-    frame.to_csv("many.csv", index=False)
-    full = "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))"
-    said = child(full, "predict", f"run={home / 'box'}", "inputs=many.csv", *LABELS)
-    assert said.returncode == 1, said.stderr
-    assert "labels.csv: File too large" in said.stderr
-    assert "may have been drawn" not in said.stderr
+    """No file of over 30,000 bytes may be written; 2,000 labels need more."""
+    names = [f"query number {place}" for place in range(2000)]
+    pd.DataFrame({"id": names, "x1": np.zeros(2000), "x2": 0.0}).to_csv("many.csv", index=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+    try:
+        said = agt("predict", f"run={home / 'box'}", "inputs=many.csv", *LABELS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (said.code, "labels.csv: File too large" in said.err) == (1, True), said.err
+    assert "may have been drawn" not in said.err
     (folder,) = Path("outputs/predict").iterdir()
     assert not {"spent.json", "labels.csv"} & {path.name for path in folder.iterdir()}
     assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out

@@ -49,6 +49,35 @@ def manifest(run: Path) -> bytes:
     return (run / MANIFEST).read_bytes()
 
 
+def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, made: Path) -> None:
+    """Whoever puts it back would answer from the erased people's records again."""
+    run = Path(shutil.copytree(made, "outputs/train/a"))
+    Path("ids.txt").write_text("\n".join(IDS[:2]))
+    assert agt("unlearn", f"run={run}", "ids=ids.txt", "-q").code == 0
+    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
+    shutil.move(run, "after")
+    shutil.copytree(made, run)
+    said = "erasure 1 replaced this state"
+    for line in (
+        "certify",
+        "predict mechanism.eps=1",
+        "plan",
+        "unlearn ids=ids.txt",
+        "unlearn ids=ids.txt rehearse=true",
+        "audit certificate",
+    ):
+        command, *more = line.split()
+        kind = [more.pop(0)] if command == "audit" else []
+        for name in (str(run), "latest"):
+            refused = agt(command, *kind, f"run={name}", *more, "-q")
+            assert refused.code == 2, line
+            assert said in refused.err, line
+    assert said in agt("verify", str(run), "-q").out
+    shutil.rmtree(run)
+    shutil.move("after", run)
+    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
+
+
 def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
     """Of the log's last entry: the same, but for what is looked for now."""
     assert unlearn(agt, rows=range(2)).code == 0
@@ -168,8 +197,10 @@ def test_a_rehearsal_whose_record_lies_below_the_run(agt: Agt, run: Path) -> Non
     assert (said.json["rehearsed"], not list(run.rglob(".copies-*"))) == (True, True)
 
 
-def test_erasures_from_several_runs_go_on(agt: Agt, run: Path, made: Path) -> None:
-    shutil.copytree(made, "other")
+def test_erasures_from_several_runs_go_on(agt: Agt, run: Path) -> None:
+    other = ("train", *TINY, "training.chosen_on=public", "training.seed=1", "hydra.run.dir=other", "-q")
+    assert agt(*other).code == 0
+    shutil.copytree("other", "copy")
     Path("ids.txt").write_text("\n".join(IDS[:3]))
     line = ("unlearn", "-m", "ids=ids.txt", "sweep=asked", "--json")
     assert agt(*line, "run=run").code == 0
@@ -177,7 +208,8 @@ def test_erasures_from_several_runs_go_on(agt: Agt, run: Path, made: Path) -> No
     assert said.code == 0, said.err
     assert [job["done_before"] for job in said.json["jobs"]] == [True, False]
     shutil.rmtree("other")
-    shutil.copytree(made, "other")  # a copy from before the erasure: nothing has been erased from it
+    shutil.move("copy", "other")  # from before the erasure
     said = agt(*line, "run=run,other")
-    assert [job["done_before"] for job in said.json["jobs"]] == [True, False], said.err
+    assert said.code != 0
+    assert "replaced this state" in said.err
     assert "rehearse=true" in agt(*line, "run=run", "method=retrain,certificate").err

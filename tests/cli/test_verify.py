@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 from records import reseal
-from safetensors.numpy import load_file, save
 
 from agt.store import Manifest, seal_manifest
 from agt_cli.cli import main
@@ -205,8 +204,7 @@ def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None
 def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(outputs: Path, agt: Agt) -> None:
     folder = outputs / "train/box"
     kept = digest(folder)
-    path = folder / "model.safetensors"
-    path.write_bytes(save({name: 100 * tensor for name, tensor in load_file(path).items()}))
+    change(folder / "env.json", lambda env: env.update(platform="elsewhere"))
     reseal(folder)
     alone = agt("verify", str(folder), "--json", "-q")
     assert alone.code == 0
@@ -234,77 +232,65 @@ def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: P
 
 # Records that were edited and sealed again: what the files say of each other still tells.
 
-EDITS: dict[str, tuple[str, str, Callable[[Any], object], str, str]] = {
+EDITS: dict[str, tuple[str, str, Callable[[Any], object], str]] = {
     "a condition called proved": (
-        "train/box", "conditions.json", lambda value: value[4].update(standing="proved"), "conditions",
-        "condition e is said to stand otherwise",
+        "train/box", "conditions.json", lambda value: value[4].update(standing="proved"), "otherwise than its own facts",
     ),
-    "a condition left out": (
-        "train/box", "conditions.json", lambda value: value.pop(2), "conditions", "expected a to g",
-    ),
+    "a condition left out": ("train/box", "conditions.json", lambda value: value.pop(2), "expected a to g"),
     "a declaration made a proof": (
         "predict/labels", "conditions.json",
-        lambda value: [fact.update(standing="proved", broken_by="") for fact in value[4]["facts"]],
-        "conditions", "otherwise",
+        lambda value: [fact.update(standing="proved", broken_by="") for fact in value[4]["facts"]], "otherwise",
     ),
     "one-sided relation": (
-        "train/box", "config.yaml", lambda value: value["relation"].update(name="remove"), "conditions", "condition g",
+        "train/box", "config.yaml", lambda value: value["relation"].update(name="remove"), "not what config.yaml makes it",
     ),
     "a smaller budget in the record": (
-        "predict/labels", "metrics.json", lambda value: value.update(eps=0.1), "budget", "config.yaml asks for",
+        "predict/labels", "metrics.json", lambda value: value.update(eps=0.1), "eps is recorded as 0.1, and is 1",
     ),
     "a smaller budget everywhere but in what was spent": (
-        "predict/within", "metrics.json", lambda value: value.update(mu=0.001), "budget", "spent.json says",
+        "predict/within", "metrics.json", lambda value: value.update(mu=0.001), "mu is recorded as 0.001",
     ),
     "a proof that there is none of": (
-        "predict/simulated", "metrics.json", lambda value: value.update(proved=1), "claim", "proved = 1",
+        "predict/simulated", "metrics.json", lambda value: value.update(proved=1), "proved is recorded as 1, and is 0",
     ),
     "a simulation passed off": (
-        "predict/simulated", "config.yaml", lambda value: value.update(seed=None), "draws", "do not agree",
+        "predict/simulated", "config.yaml", lambda value: value.update(seed=None), "do not agree",
     ),
     "fewer answers counted": (
-        "predict/labels", "metrics.json", lambda value: value.update(n_queries=2), "labels", "20 rows, and 2 labels",
+        "predict/labels", "metrics.json", lambda value: value.update(n_queries=2), "20 rows, and 2 labels",
     ),
-    "less noise": (
-        "predict/weights", "released_weights.json", lambda value: value.update(sigma=1e-6), "noise", "sigma",
-    ),
+    "less noise": ("predict/weights", "released_weights.json", lambda value: value.update(sigma=1e-6), "sigma"),
     "a little less noise": (
-        "predict/weights", "released_weights.json", lambda value: value.update(sigma=value["sigma"] * 0.999), "noise",
-        "over mu makes it",
+        "predict/weights", "released_weights.json", lambda value: value.update(sigma=value["sigma"] * 0.999), "sigma",
     ),
     "another mechanism": (
         "predict/labels", "config.yaml",
-        lambda value: value["mechanism"].update(_target_="agt.mechanisms.published.GlobalSensitivity"),
-        "budget", "randomized_response",
+        lambda value: value["mechanism"].update(_target_="agt.mechanisms.published.GlobalSensitivity"), "mechanism.delta",
     ),
-    "other data": (
-        "certify/c", "env.json", lambda value: value.update(data_digest="0"), "data digest", "data_digest = 0",
-    ),
+    "other data": ("certify/c", "env.json", lambda value: value.update(data_digest="0"), "data_digest = 0"),
     "proved by a word": (
-        "predict/labels", "metrics.json", lambda value: value.update(proved="yes"), "claim", "proved = yes",
+        "predict/labels", "metrics.json", lambda value: value.update(proved="yes"), "proved is recorded as 'yes'",
     ),
     "a source without a digest": (
-        "predict/labels", "env.json", lambda value: value.update(trained_digest=None), "record", "",
+        "predict/labels", "env.json", lambda value: value.update(trained_digest=None), "",
     ),
     "another source": (
-        "predict/labels", "env.json", lambda value: value.pop("trained_run"), "training run", "name two",
+        "predict/labels", "env.json", lambda value: value.pop("trained_run"), "trained_digest is recorded as",
     ),
     "words that are none": (
-        "train/box", "conditions.json", lambda value: value[0].update(name=[]), "conditions", "no condition is called",
+        "train/box", "conditions.json", lambda value: value[0].update(name=[]), "no condition is called",
     ),
-    "not finished": (
-        "train/box", "status.json", lambda value: value.update(state="running"), "status", "'running'",
-    ),
+    "not finished": ("train/box", "status.json", lambda value: value.update(state="running"), "'running'"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(outputs: Path, agt: Agt, name: str) -> None:
-    run, file, edit, check, words = EDITS[name]
+    run, file, edit, words = EDITS[name]
     change(outputs / run / file, edit)
     reseal(outputs / run)
     said = agt("verify", str(outputs / run), "--json", "-q")
-    assert words in problems(said)[check], said.out
+    assert words in " ".join(problems(said).values()), said.out
 
 
 def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
@@ -313,33 +299,32 @@ def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
     del value["seal"], value["format"]
     path.write_bytes(seal_manifest({**value, "totals": ["all 20 together: (0.1, 0)-differentially private in all"]}))
     reseal(path.parent)
-    assert (
-        "it comes to 1-differentially private; all 20 together: (20, 0)"
-        in problems(agt("verify", str(path.parent), "--json", "-q"))["claim"]
-    )
+    assert "and is ['all 20 together: (20, 0)" in problems(agt("verify", str(path.parent), "--json", "-q"))["claim"]
 
 
-CLAIMS: dict[str, tuple[Callable[[str], str], str]] = {
-    "more answers": (lambda text: text.replace('"releases": 20', '"releases": 10'), "claim.json"),
-    "less spent": (lambda text: text.replace('"eps": 1.0', '"eps": 0.1'), "claim.json"),
-    "other neighbours": (lambda text: text.replace("one record added", "one comma added"), "claim.json"),
-    "words": (lambda text: text.replace("all 20 together", "all of them together"), "claim.json"),
-    "scope": (lambda text: text.replace('"scope": "it is about', '"scope": "it is not about'), "claim.json"),
-    "outside": (lambda text: text.replace("how good the answers are", "nothing"), "claim.json"),
-    "per": (lambda text: text.replace('"per": "the label of one query"', '"per": "all labels"'), "claim.json"),
-    "a key twice": (lambda text: text.replace("{", '{"proved": false,', 1), "claim.json"),
+CLAIMS: dict[str, Callable[[str], str]] = {
+    "more answers": lambda text: text.replace('"releases": 20', '"releases": 10'),
+    "less spent": lambda text: text.replace('"eps": 1.0', '"eps": 0.1'),
+    "other neighbours": lambda text: text.replace("one record added", "one comma added"),
+    "words": lambda text: text.replace("all 20 together", "all of them together"),
+    "words added": lambda text: text.replace(
+        'opens an account, which counts before it answers"', 'opens an account", "it is safe"'
+    ),
+    "scope": lambda text: text.replace('"scope": "it is about', '"scope": "it is not about'),
+    "outside": lambda text: text.replace("how good the answers are", "nothing"),
+    "per": lambda text: text.replace('"per": "the label of one query"', '"per": "all labels"'),
+    "a key twice": lambda text: text.replace("{", '{"proved": false,', 1),
 }
 
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_claim_is_not_believed(outputs: Path, agt: Agt, name: str) -> None:
-    edit, check = CLAIMS[name]
     path = outputs / "predict/labels/claim.json"
-    text = edit(path.read_text())
+    text = CLAIMS[name](path.read_text())
     assert text != path.read_text()
     path.write_text(text)
     reseal(path.parent)
-    assert check in problems(agt("verify", str(path.parent), "--json", "-q"))
+    assert "claim.json" in str(problems(agt("verify", str(path.parent), "--json", "-q")))
 
 
 PAID_CLAIMS = {
@@ -358,9 +343,8 @@ def test_the_account_of_a_claim_is_the_ledgers(outputs: Path, agt: Agt, name: st
     reseal(path.parent)
     said = agt("verify", "predict/paid", "--json", "-q")
     assert said.code == 3
-    assert any(
-        "claim.json" in check["words"] for check in said.json["rests_on"][-1]["checks"] if check["state"] == "PROBLEM"
-    )
+    every = [*said.json["checks"], *said.json["rests_on"][-1]["checks"]]
+    assert any("claim.json" in check["words"] for check in every if check["state"] == "PROBLEM")
 
 
 def test_a_label_that_the_ledger_remembers_otherwise_is_a_problem(outputs: Path, agt: Agt) -> None:
@@ -380,12 +364,12 @@ def test_a_label_of_no_class_is_a_problem(outputs: Path, agt: Agt) -> None:
     assert "which is no class" in problems(agt("verify", str(path.parent), "--json", "-q"))["labels"]
 
 
-@pytest.mark.parametrize("key", ["kgrid.values=[1,3]", "training.product=rump"])
-def test_conditions_are_what_the_configuration_makes_them(outputs: Path, agt: Agt, key: str) -> None:
-    (group, name), value = key.partition("=")[0].split("."), yaml.safe_load(key.partition("=")[2])
-    change(outputs / "train/box/config.yaml", lambda config: config[group].update({"max": None, name: value}))
+def test_conditions_are_what_the_configuration_makes_them(outputs: Path, agt: Agt) -> None:
+    change(outputs / "train/box/config.yaml", lambda config: config["training"].update(product="rump"))
     reseal(outputs / "train/box")
-    assert "than config.yaml makes it" in problems(agt("verify", "train/box", "--json", "-q"))["conditions"]
+    said = problems(agt("verify", "train/box", "--json", "-q"))
+    assert "conditions.json is not what config.yaml makes it" in said["model"]
+    assert "report.md says something else below '## Setting'" in said["report"]
 
 
 def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:
@@ -598,7 +582,8 @@ def test_code_that_a_folder_names_is_not_imported(outputs: Path, agt: Agt, monke
         for key in ("dataset", "model", "mechanism"):
             change(config, lambda value, key=key: value.__setitem__(key, {**(value.get(key) or {}), "_target_": "owned.X"}))
         reseal(outputs / name)
-    assert agt("verify", "train/box", "-q").code == 0
+    said = agt("verify", "train/box")
+    assert "owned.X, no part of agt; nothing of it was imported" in " ".join(said.out.split())
     assert "none of agt's own" in agt("verify", "predict/labels", "-q").out
     folder = outputs / "predict/weights/release"
     change(folder / "release.json", lambda value: value["source"].update(_target_="owned.X"))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from agt.data.medmnist import MedMnist
+from agt.data.images import MedMnist
 from agt_cli.cli import main
 from experiments.encoder import EncoderConfig, load_encoder
 
@@ -70,6 +70,7 @@ def test_half_of_what_is_fine_tuned_is_drusen_and_each_record_s_part_is_its_own(
     assert np.array_equal(fewer.pretrain.ids, dataset.pretrain.ids), "forty drusen less move no normal record"
 
 
+@pytest.mark.sweep
 def test_sweep_over_gammas_and_k(octmnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gammas = ",".join(map(str, GAMMAS))
     train = ["train", "-m", "experiment=octmnist", f"dataset.path={octmnist}", *SMALL_SETTINGS, *SETTINGS]

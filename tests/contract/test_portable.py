@@ -5,16 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_LZMA, ZIP_STORED, ZipFile
 
 import numpy as np
 import pandas as pd
 import pytest
 from records import reseal
 
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
+from agt.mechanisms import portable
 from agt.mechanisms.portable import COMMAND, Portable
 from agt_cli.cli import main
 
@@ -220,7 +225,7 @@ def test_what_is_not_a_release_is_refused_by_name(
     assert "nowhere" in refused(capsys, "release=nowhere", queries)
     assert "manifest.json is of a run of 'train'" in refused(capsys, f"release={there / 'train'}", queries)
     assert "inputs=FILE" in refused(capsys, f"release={release}")
-    for setting in ("run=x", "seed=1", "total.eps=1", "mechanism.eps=1", "total.queries=5"):
+    for setting in (f"run={there / 'train'}", "seed=1", "total.eps=1", "mechanism.eps=1", "total.queries=5"):
         assert f"leave out {setting.split('=')[0]}" in refused(capsys, f"release={release}", queries, setting)
     assert "digest asks for" in refused(capsys, f"release={release}", queries, f"digest={'0' * 64}")
     listed = json.loads((there / "predict" / "manifest.json").read_text())["files"]
@@ -247,6 +252,13 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
         ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table', which is no part of agt"),
+        ({"source": None}, "its source NoneType"),
+        ({"classes": ["0", "\x1b[2J"]}, "no terminal should be sent"),
+        ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "would take the class .* for a formula"),
+        ({"classes": ["-1", "+1.5"]}, ""),
+        ({"noise": {"mu": 1.0, "sigma": 1.0}}, "other numbers"),
+        ({"noise": None}, "cannot be read"),
+        ({"width": 10**12, "features": {"map": "fourier", "count": 10**6}}, "cannot be read"),
     ],
 )
 def test_what_a_stranger_wrote_into_a_release_is_checked(
@@ -259,8 +271,78 @@ def test_what_a_stranger_wrote_into_a_release_is_checked(
     path = tmp_path / "theirs" / "release.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     reseal(tmp_path / "theirs")
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises(ConfigError, match=text) if text else nullcontext():
         Portable.open(tmp_path / "theirs")
+
+
+def _npz(content: bytes, packed: int = ZIP_STORED) -> bytes:
+    file = BytesIO()
+    with ZipFile(file, "w", packed) as archive:
+        archive.writestr("weight.npy", content)
+    return file.getvalue()
+
+
+def _lying(content: bytes) -> bytes:
+    """An archive whose entry says that it is of 128 bytes, whatever comes out of it."""
+    raw = bytearray(_npz(content, ZIP_DEFLATED))
+    for mark, place in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        at = raw.rfind(mark) + place
+        raw[at : at + 4] = (128).to_bytes(4, "little")
+    return bytes(raw)
+
+
+HEAD = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 7), }".ljust(127) + b"\n"
+SPOILT: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "unpacks to much": ("weights.npz", lambda _: _npz(bytes(2**26), ZIP_DEFLATED)),
+    "unpacks to more than it says": ("weights.npz", lambda _: _lying(bytes(2**26))),
+    "packed otherwise": ("weights.npz", lambda _: _npz(bytes(99), ZIP_LZMA)),
+    "a head of trillions": ("weights.npz", lambda _: _npz(HEAD)),
+    "no array": ("weights.npz", lambda _: _npz(b"x")),
+    "no archive": ("weights.npz", lambda raw: raw[:-9]),
+    "levels": ("release.json", lambda _: b"[" * 200_000 + b"]" * 200_000),
+    "utf-16": ("release.json", lambda raw: raw.decode().encode("utf-16")),
+    "no object": ("release.json", lambda _: b"null"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_no_file_of_a_release_takes_more_than_it_may(
+    home: Home, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable, "MAX_ARRAY_BYTES", 2**22)
+    shutil.copytree(home("table") / "predict" / "release", tmp_path / "theirs")
+    path = tmp_path / "theirs" / SPOILT[name][0]
+    path.write_bytes(SPOILT[name][1](path.read_bytes()))
+    reseal(tmp_path / "theirs")
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match=r"cannot be read|does not hold an object"):
+        Portable.open(tmp_path / "theirs")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24
+
+
+def test_an_entry_that_is_missing_or_odd_is_refused_or_read(home: Home, tmp_path: Path) -> None:
+    """Whatever release.json holds: no other error, here or while its queries are answered."""
+    release, queries = home("table") / "predict" / "release", queries_of(home("table"))
+    shutil.copytree(release, tmp_path / "theirs")
+    path = tmp_path / "theirs" / "release.json"
+    node = json.loads(path.read_text())
+    odd = (None, [], {}, -1, True, 10**30, 1e300, "x", "\ud800", ["a"], {"a": [[]]})
+    places = [(key,) for key in node] + [("source", key) for key in node["source"]]
+    answered = 0
+    for *inside, key in places:
+        for value in (*odd, ...):
+            spoilt = json.loads(json.dumps(node))
+            part = spoilt[inside[0]] if inside else spoilt
+            part.pop(key) if value is ... else part.update({key: value})
+            path.write_bytes(json.dumps(spoilt).encode())
+            reseal(tmp_path / "theirs")
+            with suppress(AgtError):
+                opened = Portable.open(tmp_path / "theirs")
+                opened.labels(opened.queries().load_queries(queries).features[:2])
+                answered += 1
+    assert 0 < answered < len(places) * 12
 
 
 def test_a_simulation_makes_no_folder(

@@ -26,7 +26,6 @@ from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.batches import Recipe, Slices
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
-from agt_cli.audit.certificate import halved
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
@@ -419,6 +418,20 @@ def compare(seen: Seen, one: Evidence, two: Evidence) -> None:
     seen.stepped += int((near != far).sum())
     seen.turned += int((label != other).sum())
     seen.longest = max(seen.longest, int(near.max()))
+
+
+def halved(key: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """[2 n, ...]: each of ``low`` and ``high``, moved towards each other until a rounding lies between them.
+
+    Args:
+        key: queries -> [n] what is to be told apart; it differs between the two ends of each line.
+    """
+    start = key(low)
+    for _ in range(52):
+        middle = (low + high) / 2
+        same = (key(middle) == start).reshape(-1, *[1] * (low.ndim - 1))
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.concatenate([low, high])
 
 
 def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int, width: int = WIDTH) -> np.ndarray:

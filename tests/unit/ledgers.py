@@ -1,10 +1,14 @@
 """What tests of ledgers share."""
 
+import json
+import sqlite3
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from agt.ledger.book import AdmittedTable, Charge, Population
+from agt.ledger.chain import START, Entry
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance, Guarantee, PureDP
 
@@ -29,3 +33,29 @@ def new(folder: Path, name: str = "loans", head: Path | None = None, population:
 
 def keys(count: int, first: int = 0) -> list[bytes]:
     return [sha256(str(number).encode()).digest() for number in range(first, first + count)]
+
+
+def edited(path: Path, *statements: str) -> None:
+    """What somebody who writes SQL does to a ledger."""
+    triggers = ("entries_stay", "entries_remain", "answers_stay", "answers_remain")
+    connection = sqlite3.connect(path, isolation_level=None)
+    kept = [connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] for name in triggers]
+    for statement in (*(f"DROP TRIGGER {name}" for name in triggers), *statements, *kept):
+        connection.execute(statement)
+    connection.close()
+
+
+def rewritten(path: Path, change: Callable[[int, dict[str, Any]], None]) -> None:
+    """A chain whose every hash fits, each body changed by whoever rewrote it."""
+    with Ledger.open(path) as ledger:
+        old = ledger.entries()
+    before, statements = START, []
+    for entry in old:
+        body = json.loads(json.dumps(dict(entry.body)))
+        change(entry.number, body)
+        kind = body.pop("kind", entry.kind)
+        fresh = Entry(entry.number, kind, body, before)
+        before = fresh.hash
+        quoted = fresh.text.replace("'", "''")
+        statements.append(f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = {entry.number}")
+    edited(path, *statements)

@@ -64,6 +64,19 @@ def test_no_certified_label_flips_when_a_record_goes(kind: str) -> None:
         assert (there == answers.labels)[sure].all(), f"record {gone} changed a label that was certified"
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "votes", "tube"])
+def test_a_declared_class_need_not_occur(kind: str) -> None:
+    """A set with one record of a class has a neighbour with none: that trains, and labels certified at 1 are the same."""
+    settings = {**KINDS.get(kind, {"certificate": kind, "members": 3 if kind == "votes" else 1}), "declared": SAID}
+    single = (np.arange(60) == 7).astype(int)
+    with_one, rest = agt.fit(X, single, **settings).certify(QUERIES), single == 0
+    without = agt.fit(X[rest], single[rest], **settings)
+    sure = with_one.stable_distance >= 1
+    assert (without.predict(QUERIES)[sure] == with_one.labels[sure]).all()
+    back = without.certify(QUERIES)
+    assert (back.labels == with_one.labels)[back.stable_distance >= 1].all()
+
+
 def test_labels_are_the_callers_own() -> None:
     words = np.array(["no", "yes"])[Y]
     model = agt.fit(X, words, declared=agt.Declared(classes=["yes", "no"]))
@@ -182,7 +195,7 @@ def test_settings_are_refused_by_name(settings: dict[str, Any], words: str) -> N
         (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "NaN or infinite feature"),
         (X, Y[:-1], {}, "y has the shape (59,), and there are 60 records"),
         (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5 has the label"),
-        (X, np.zeros(60, dtype=int), {}, "at least two are needed"),
+        (X, np.zeros(60, dtype=int), {"declared": None}, "at least two are needed"),
         (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "is this a regression target?"),
         (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1 has no value"),
         (X, Y, {"ids": np.zeros(60, dtype=int)}, "occurs 60 times"),

@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 from torch import nn
 
 import agt
-from agt.data.arrays import dataset_of
+from agt.data.labelled import dataset_of
 
 RNG = np.random.default_rng(7)
 Y = np.arange(60) % 2

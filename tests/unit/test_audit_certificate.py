@@ -16,7 +16,15 @@ from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, r
 from agt.errors import ConfigError
 from agt.models.linear import LinearModel
 from agt.models.model import Model, fit
-from agt_cli.audit.certificate import Certificate, audit_certificates, findings, notes, share_words, tables
+from agt_cli.audit.certificate import (
+    Certificate,
+    audit_certificates,
+    bounds_of,
+    findings,
+    notes,
+    share_words,
+    tables,
+)
 
 FEW = {"epochs": 3, "lr": 0.5}
 COMPUTE = {"threads": 1, "kernel": "reference"}
@@ -36,6 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "batch": {"count": 2},
         "epochs": 2,
     },
+    "votes": {"certificate": "votes", "members": 9},
     "tubes vote": {"certificate": "tube", "network": (4,), "ks": 1, "members": 2, "caution": 20.0},
 }
 
@@ -54,10 +63,10 @@ def made(settings: dict[str, Any], declared: bool, n: int = 40) -> Model:
 def heads(model: Any) -> list[torch.Tensor]:
     """All parameters of a model, members one after another."""
     members = getattr(model, "members", (model,))
-    return [tensor for m in members for tensor in (m.box.nominal.values() if hasattr(m, "box") else [m.trained.weight])]
+    return [tensor for m in members for tensor in bounds_of(m).parameters(m).values()]
 
 
-@pytest.mark.parametrize(("kind", "declared"), list(zip(KINDS, [True, False] * 4, strict=True)))
+@pytest.mark.parametrize(("kind", "declared"), list(zip(KINDS, [True, False] * 5, strict=False)))
 def test_the_same_records_give_the_same_bits(kind: str, declared: bool) -> None:
     model = made(KINDS[kind], declared)
     train = model.problem.dataset.train
@@ -135,12 +144,37 @@ def audited(model: Any, extent: Certificate = SMALL) -> dict[str, Finding]:
     return {finding.subject.split(":")[0]: finding for finding in findings(audit_certificates(model, extent, 0))}
 
 
-@pytest.mark.parametrize("kind", ["momentum", "removal", "boxes vote"])
+@pytest.mark.parametrize("kind", ["removal", "boxes vote", "votes"])
 def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
     assert not [finding.meaning for finding in found.values() if finding.violated]
     assert 0 < (found["parameters"].found or 0) <= 1
     assert "all bounds of a group narrowed together" in found["parameters"].noticeable
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"certificate": "stability", **FEW},
+        {"certificate": "stability", "loss": "cross_entropy", "clip": 1.0, **FEW},
+        {"certificate": "erm"},
+        {"certificate": "votes", "members": 21},
+        {"certificate": "votes", "members": 21, "relation": "substitute"},
+    ],
+    ids=["stability", "softmax", "erm", "votes", "votes-substitute"],
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_within_bounds_stay_and_one_k_farther_they_turn(settings: dict[str, Any], classes: int) -> None:
+    """Whoever said a distance one longer would be told, whatever it is, and a true one never."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3))
+    y = np.digitize(x[:, 0], [-0.5, 0.5][: classes - 1])
+    known = agt.Declared(classes=list(range(classes)), size=600, features=True, settings=True)
+    model: Any = agt.fit(x, y, declared=known, compute=COMPUTE, **settings).model
+    queries = rng.normal(size=(40, 3))
+    distance = model.certify(queries).stable_distance
+    assert not bounds_of(model).turned(model, queries, distance).any()
+    assert bounds_of(model).turned(model, queries, distance + 1).all()
 
 
 def test_neighbours_reach_the_bound_of_one_step() -> None:
@@ -184,15 +218,20 @@ def test_refusals_are_counted_and_farther_than_the_data() -> None:
     assert any("grid of k" in note for note in notes(far)) or far.tally.trained
 
 
-def test_only_the_bound_itself_is_all_of_the_share_words() -> None:
-    assert share_words(1.0) == "100 % of the way to its bound"
-    assert share_words(0.649193) == "64.9 % of the way to its bound"
-    assert share_words(0.9999996) == "99.99996 % of the way to its bound"
-    assert share_words(1 + 2.0**-20) == "100.00010 % of the way to its bound"
-    assert share_words(1 - 2.0**-53).startswith("99.99999")
-    assert share_words(0.9995) == "99.95 % of the way to its bound"
-    assert share_words(1.004) == "100.4 % of the way to its bound"
-    assert share_words(12.0) == "12 times as far as its bound"
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (1.0, "100 % of the way to its bound"),
+        (0.649193, "64.9 % of the way to its bound"),
+        (0.9999996, "99.99996 % of the way to its bound"),
+        (1 + 2.0**-20, "100.00010 % of the way to its bound"),
+        (1 - 2.0**-53, "99.99999999999999 % of the way to its bound"),
+        (1.004, "100.4 % of the way to its bound"),
+        (12.0, "12 times as far as its bound"),
+    ],
+)
+def test_only_the_bound_itself_is_all_of_the_way(share: float, words: str) -> None:
+    assert share_words(share) == words
 
 
 def test_a_limit_is_shared_among_the_attacks() -> None:

@@ -12,8 +12,8 @@ from scipy.optimize import linprog
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import binom, norm
 
-from agt.audit import one_run as bounds
-from agt.audit.one_run import (
+from agt.audit import estimates as bounds
+from agt.audit.estimates import (
     BOUNDS,
     Guesses,
     canaries_needed,

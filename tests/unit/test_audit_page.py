@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
-from agt_cli.audit.page import AGAIN, headline, lines, row
+from agt.audit.mechanism import TrialPlan
+from agt_cli.audit.job import AGAIN, data_table, headline, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
-from agt_cli.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
+from agt_cli.audit.selftest import EXACT
+from agt_cli.audit.unlearning import Attack, Served, audit_unlearning
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -44,6 +47,11 @@ def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
     assert "epsilon ≥ 1.002 (95 %, Clopper-Pearson)" in row(audit(WRONG), WRONG)
 
 
+def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
+    page = data_table(pd.DataFrame({"TPR_at_1%_FPR": [0.0266], "narrowing, %": [2.66]}))
+    assert [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")] == ["2.66 %", "2.66"]
+
+
 def test_the_headline_says_where_little_could_have_been_noticed() -> None:
     assert headline(audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3))) == (
         "no claim contradicted by 2 attacks: that is no proof, and 1 of 2 could have noticed only a far larger loss "
@@ -60,8 +68,8 @@ def test_what_could_tell_nothing_is_no_attack() -> None:
         lambda: (Served(labels), lambda rows: Served(labels, answered=next(answered))),
         lambda rows: Served(labels),
         [Attack(name, (lambda served: np.array([0]),)) for name in ("a whole class", "one record")],
-        Promised("the same labels", True),
-        Effort(0.95, 1000),
+        replace(EXACT, words=("the same labels",)),
+        TrialPlan(1000),
     )
     assert [trial.found for trial in trials] == [None, 0.0]
     assert findings[0].effort == "1 attack (one record)"

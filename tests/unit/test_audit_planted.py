@@ -47,7 +47,7 @@ def error_not_shared(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_label_changed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(certificate.Auditor, "_turned", lambda self, theirs, held: np.ones(len(held), bool))
+    patch.setattr(certificate, "changed", lambda mine, theirs, held: np.ones(len(held), bool))
 
 
 def distances_not_compared(patch: pytest.MonkeyPatch) -> None:

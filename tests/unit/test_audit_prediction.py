@@ -1,5 +1,7 @@
 """Private prediction attacked: claims, events, queries and trials."""
 
+from dataclasses import replace
+from decimal import Decimal
 from itertools import count, islice
 from types import SimpleNamespace
 
@@ -7,14 +9,13 @@ import numpy as np
 import pytest
 
 from agt.api import fit
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import Finding, Outcome
+from agt.audit.estimates import Claimed, Mistakes
 from agt.audit.neighbours import retrained, without
-from agt.data.arrays import Declared
 from agt.data.dataset import CONTENT
+from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards
@@ -28,9 +29,9 @@ from agt_cli.audit.prediction import (
     edited,
     event_of,
     event_of_sum,
-    judged,
     most_telling,
     names_into,
+    unpaid,
 )
 
 ONE = Claimed.of(PureDP(1.0))
@@ -65,33 +66,27 @@ def test_a_sum_tells_more_than_one_answer() -> None:
     assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(ONE, 10_000, 0.95, 1)
 
 
-def verdict(event: LabelEvent, having: np.ndarray, lacking: np.ndarray) -> Finding:
-    return judged(TestedClaim("a mechanism", "a claim", "nobody", "", ONE, 0.95), event, having, lacking)
+COSTS: list[tuple[Guarantee, int, dict[str, float], bool]] = [
+    *((guarantee, size, {}, False) for guarantee in (PureDP(0.1), PureDP(8.0), ApproximateDP(1.0, 1e-6), GaussianDP(0.5))
+      for size in (1, 3, 1000)),
+    (PureDP(1.0), 8, {"pure": 0.5}, True),
+    (PureDP(1.0), 8, {"square": 0.5}, True),
+    (PureDP(0.1), 8, {"square": 0.5}, True),
+    (ApproximateDP(1.0, 1e-6), 8, {"leak": 0.5}, True),
+    (GaussianDP(1.0), 8, {"square": 0.5}, True),
+    (GaussianDP(1.0), 8, {"square": 1.0001}, True),
+]  # fmt: skip
 
 
-def drawn(rng: np.random.Generator, law: np.ndarray, n: int) -> np.ndarray:
-    return rng.choice(len(law), size=n, p=law)
-
-
-def test_a_true_claim_is_called_false_once_in_twenty_times_at_most() -> None:
-    laws = response(1.0)
-    event, wrong = event_of(*laws), 0
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        wrong += verdict(event, *(drawn(rng, law, 400) for law in laws)).violated
-    assert wrong <= 8
-
-
-def test_a_false_claim_is_called_false_and_too_few_trials_say_nothing() -> None:
-    laws, rng = response(1.4), np.random.default_rng(0)
-    event = event_of(*laws)
-    found = verdict(event, *(drawn(rng, law, 5000) for law in laws))
-    assert found.violated
-    assert found.found is not None
-    assert 1 < found.found < 1.4
-    few = verdict(event, *(drawn(rng, law, 5) for law in laws))
-    assert few.outcome is Outcome.UNTESTED
-    assert "too few trials" in few.meaning
+@pytest.mark.parametrize(("guarantee", "size", "times", "wrong"), COSTS)
+def test_a_debit_is_the_cost_by_a_formula_of_the_auditors_own(
+    guarantee: Guarantee, size: int, times: dict[str, float], wrong: bool
+) -> None:
+    cost = Lot(guarantee, size).cost
+    spent = replace(cost, **{name: getattr(cost, name) * Decimal(share) for name, share in times.items()})
+    assert unpaid(spent, (guarantee, size)) is wrong
+    other = Lot(PureDP(2.0), 2).cost
+    assert wrong or not unpaid(spent.plus(other), (guarantee, size), (PureDP(2.0), 2))
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -196,7 +191,7 @@ def test_an_edit_is_within_one_k(relation: str) -> None:
     assert len(set(moved.tolist())) == len(moved)
 
 
-KINDS = [(2, 3, "stability"), (3, 1, "box")]
+KINDS = [(2, 3, "stability"), (3, 1, "box"), (2, 5, "votes"), (3, 5, "votes")]
 
 
 @pytest.mark.parametrize(("classes", "members", "certificate"), KINDS)
@@ -231,5 +226,4 @@ def test_an_ensemble_is_aimed_at_where_one_member_decides() -> None:
     model = trained(members=3)
     for aim in aims(model, model.problem.dataset.train, QUERIES, 4):
         labels = [int(member.predict(QUERIES[[aim.query]])[0]) for member in model.members]  # type: ignore[attr-defined]
-        assert aim.member is not None
         assert sum(label == labels[aim.member] for label in labels) == 2

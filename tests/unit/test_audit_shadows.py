@@ -9,8 +9,8 @@ from joblib import parallel_config
 from synthetic import make_records
 
 import agt
-from agt.audit import shadows
-from agt.audit.shadows import Pool, ShadowConfig, halved, shadow_key, train_shadows
+from agt.audit import membership as shadows
+from agt.audit.membership import Pool, ShadowConfig, halved, shadow_key, train_shadows
 from agt.errors import ConfigError
 from agt.problem import Problem
 
@@ -112,22 +112,35 @@ def test_a_key_tells_settings_and_records_apart(tmp_path: Path) -> None:
     assert len({key, *changed}) == 4
 
 
-def test_interrupted_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of()
-    pool, fit = Pool.of(problem.dataset), shadows.fit
-    calls: list[Problem] = []
+def failing(monkeypatch: pytest.MonkeyPatch, at: tuple[int, ...], error: BaseException) -> list[int]:
+    """Training fails at these calls; the calls that were made."""
+    fit, calls = shadows.fit, list[int]()
 
-    def interrupted(problem: Problem) -> object:
-        calls.append(problem)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
+    def trained(problem: Problem) -> object:
+        calls.append(len(calls) + 1)
+        if calls[-1] in at:
+            raise error
         return fit(problem)
 
-    monkeypatch.setattr(shadows, "fit", interrupted)
+    monkeypatch.setattr(shadows, "fit", trained)
+    return calls
+
+
+def test_interrupted_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of()
+    calls = failing(monkeypatch, (4,), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        train_shadows(problem, pool, ONE, tmp_path)
-    assert train_shadows(problem, pool, ONE, tmp_path).reused == 3
+        train_shadows(problem, Pool.of(problem.dataset), ONE, tmp_path)
+    assert train_shadows(problem, Pool.of(problem.dataset), ONE, tmp_path).reused == 3
     assert len(calls) == 7
+
+
+def test_failures_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of()
+    failing(monkeypatch, (2, 3), ConfigError("no such model"))
+    made = train_shadows(problem, pool := Pool.of(problem.dataset), ONE, tmp_path)
+    assert made.failed == ((1, "no such model"), (2, "no such model"))
+    assert np.array_equal(made.included, pool.sides(ONE)[[0, 3, 4, 5]])
 
 
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
@@ -139,19 +152,3 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     again = train_shadows(problem, pool, ONE, tmp_path)
     assert again.reused == 5
     assert np.array_equal(first.logits, again.logits)
-
-
-def test_failures_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of()
-    pool, fit, calls = Pool.of(problem.dataset), shadows.fit, list[int]()
-
-    def failing(problem: Problem) -> object:
-        calls.append(0)
-        if len(calls) in (2, 3):
-            raise ConfigError("no such model")
-        return fit(problem)
-
-    monkeypatch.setattr(shadows, "fit", failing)
-    made = train_shadows(problem, pool, ONE, tmp_path)
-    assert made.failed == ((1, "no such model"), (2, "no such model"))
-    assert np.array_equal(made.included, pool.sides(ONE)[[0, 3, 4, 5]])

@@ -7,29 +7,24 @@ import pytest
 from synthetic import make_records
 
 from agt.audit.findings import Finding, Outcome
+from agt.audit.mechanism import TrialPlan
 from agt.errors import CheckError, ConfigError
+from agt.facts import Fact, Standing
 from agt.numeric import gaussian_mu
-from agt_cli.audit.selftest import CLOSE, EFFORT, EXACT, GONE, MeanModel, looking, request
-from agt_cli.audit.unlearning import Attack, Effort, ForgetSets, Promised, Served, audit_unlearning
+from agt.unlearning.account import Promise
+from agt_cli.audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
+from agt_cli.audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_removals_are_not_accused(seed: int) -> None:
-    findings = MeanModel(seed).audited([request(), looking()])
-    assert [finding.outcome for finding in findings] == [Outcome.STANDS] * 3
-    assert [finding.measure for finding in findings] == ["distance/claimed", "epsilon", "noise/claimed"]
-
-
-def gaussians(shift: float, claimed: Promised, rng: np.random.Generator, releases: int = 2_000, looks: int = 1) -> Finding:
+def gaussians(shift: float, claimed: Promise, rng: np.random.Generator, releases: int = 2_000, looks: int = 1) -> Finding:
     """The audit of two normal laws of variance 1 so far apart."""
 
     def served(mean: float) -> Served:
         return Served(np.array([mean, 0.0]), noise=lambda n: rng.normal(size=n))
 
     attacks = [Attack(f"{place}", (lambda seen: np.arange(3),)) for place in range(looks)]
-    effort = Effort(releases=releases)
     return audit_unlearning("two laws", lambda: (None, lambda rows: served(shift)), lambda rows: served(0.0), attacks,
-                            claimed, effort)[0][0]  # fmt: skip
+                            claimed, TrialPlan(releases))[0][0]  # fmt: skip
 
 
 def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
@@ -42,13 +37,13 @@ def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
 
 
 def test_what_is_not_claimed_is_reported() -> None:
-    rng, void = np.random.default_rng(0), replace(CLOSE, unheld="the noise is a simulation")
+    rng, void = np.random.default_rng(0), replace(CLOSE, assumptions=(Fact(Standing.VOID, "the noise is a simulation"),))
     finding = gaussians(5.0, void, rng)
     assert finding.outcome is Outcome.REPORTED
     assert "simulation" in finding.meaning
     flawed = MeanModel(0, reused=True)
     oblivious = replace(CLOSE, adaptive=False)
-    findings, trials = audit_unlearning("loss", flawed.begin, flawed.retrained, [looking()], oblivious, EFFORT)
+    findings, trials = audit_unlearning("loss", flawed.begin, flawed.retrained, [looking()], oblivious, DRAWS)
     assert not any(finding.violated for finding in findings if finding.measure == "epsilon")
     assert any("not covered" in trial.words and (trial.found or 0) > 1 for trial in trials)
 
@@ -57,7 +52,7 @@ def test_a_refused_request_is_listed_with_its_reason() -> None:
     def refuse(rows: np.ndarray) -> Served:
         raise CheckError("one class would be left")
 
-    (finding,), (trial,) = audit_unlearning("refuses", lambda: (None, refuse), refuse, [request()], EXACT, EFFORT)
+    (finding,), (trial,) = audit_unlearning("refuses", lambda: (None, refuse), refuse, [request()], EXACT, DRAWS)
     assert finding.outcome is Outcome.UNTESTED
     assert "one class would be left" in finding.meaning
     assert trial.found is None
@@ -67,14 +62,14 @@ def test_nothing_given_out_is_nothing_tested() -> None:
     def silent(rows: np.ndarray) -> Served:
         return Served(np.zeros(3), answered=np.zeros(3, dtype=bool))
 
-    (finding,), _ = audit_unlearning("silent", lambda: (None, silent), silent, [request()], EXACT, EFFORT)
+    (finding,), _ = audit_unlearning("silent", lambda: (None, silent), silent, [request()], EXACT, DRAWS)
     assert finding.outcome is Outcome.UNTESTED
 
     def shy(rows: np.ndarray) -> Served:
         return Served(np.zeros(3), answered=np.full(3, len(rows) < GONE))
 
     both = [request(), request(3)]
-    (finding,), trials = audit_unlearning("shy", lambda: (None, shy), shy, both, EXACT, EFFORT)
+    (finding,), trials = audit_unlearning("shy", lambda: (None, shy), shy, both, EXACT, DRAWS)
     assert finding.outcome is Outcome.STANDS
     assert [trial.found for trial in trials] == [None, 0.0]
     assert both[0].name not in finding.effort

@@ -219,7 +219,7 @@ def member(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[
     return begun, at
 
 
-@pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.sweep)], ids=["one process", "two processes"])
 def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
     recipe, config = make_recipe(make_training(), declared_size=60, threads=threads), EnsembleConfig(members=3)
     first = train_members(member, recipe, some_records(), config, checkpoints=opened(tmp_path))
@@ -248,8 +248,6 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
     assert state
     assert (state.step, state.tensors["x"].tolist()) == (3, [3.0, 3.0])
     assert state.tensors["x"].data_ptr() % 64 == 0
-    if os.name == "posix":
-        assert tmp_path.stat().st_mode & 0o077 == 0 or tmp_path.exists()
 
 
 def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
@@ -305,6 +303,7 @@ def test_one_of_another_run_is_named(tmp_path: Path) -> None:
 )
 def test_something_else_that_bits_depend_on_is_refused(tmp_path: Path, about: dict[str, object], message: str) -> None:
     filled(tmp_path)
+    assert json.loads((tmp_path / "run.json").read_text())["training.batch.count"] == 1, "for people to read"
     with pytest.raises(ConfigError, match=message):
         open_checkpoints(tmp_path, about, None, lambda line: None)
 
@@ -402,11 +401,6 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
         time.sleep(0.01)
     assert os.waitstatus_to_exitcode(status) == 1
     assert not list(tmp_path.glob("step=*"))
-
-
-def test_a_run_json_is_for_people_to_read(tmp_path: Path) -> None:
-    opened(tmp_path)
-    assert json.loads((tmp_path / "run.json").read_text())["training.batch.count"] == 1
 
 
 # -- from a program --------------------------------------------------------------------------------------------------------

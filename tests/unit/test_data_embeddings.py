@@ -10,6 +10,7 @@ import pytest
 
 from agt.data.dataset import UNLABELLED, DataError
 from agt.data.embeddings import Embeddings, public_digest
+from agt.data.labelled import Declared, dataset_of
 from agt.errors import DataMissing
 from agt.facts import Standing
 
@@ -67,7 +68,8 @@ def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, An
     assert "the list of classes was found in the data" in found.why
 
 
-def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory", [False, True], ids=["file", "arrays"])
+def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path: Path, memory: bool) -> None:
     """Hashes of bytes as they lie in the file: one float64 record more and every id, batch and split is another."""
     wider = np.append(X.astype(np.float32), [[0.1] * 6]).reshape(-1, 6)
     kept = []
@@ -75,6 +77,7 @@ def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path:
         (tmp_path / name).mkdir()
         np.savez(tmp_path / name / "e.npz", x=x, label=y)
         train = Embeddings(path=tmp_path / name / "e.npz", classes=("0", "1"), split_key="s").load().train
+        train = dataset_of(x, y, Declared())[0].train if memory else train
         kept.append(set(train.ids.tolist()))
     assert wider.dtype == np.float64
     assert kept[0] == kept[1]
@@ -124,21 +127,19 @@ def test_bad_input(tmp_path: Path, changes: dict[str, Any], settings: dict[str, 
 
 
 def test_queries(tmp_path: Path) -> None:
+    """That they are scaled as records are, the contract asks of every kind (test_datasets.py)."""
     source = Embeddings(path=npz(tmp_path, mean=np.ones(6)), is_test="is_test", center="mean", scale=2.0)
-    test = source.load().test
-    np.savez(tmp_path / "q.npz", x=X[TEST])
-    queries = source.load_queries(tmp_path / "q.npz")
-    assert np.array_equal(queries.features, test.features)
-    assert (queries.labels == UNLABELLED).all()
-    np.savez(tmp_path / "named.npz", x=X[TEST], label=Y[TEST], id=np.arange(10))
+    np.savez(tmp_path / "named.npz", x=X[TEST], id=np.arange(10), mean=np.ones(6))
     named = source.load_queries(tmp_path / "named.npz")
-    assert np.array_equal(named.labels, test.labels)
     assert named.ids.tolist() == [str(i) for i in range(10)]
-    np.savez(tmp_path / "narrow.npz", x=X[:, :5])
-    with pytest.raises(DataError, match=r"narrow\.npz: each record has 5 features, the model was trained on 6"):
-        source.load_queries(tmp_path / "narrow.npz")
-    np.savez(tmp_path / "one.npz", x=X[TEST][:1])
-    assert len(source.load_queries(tmp_path / "one.npz")) == 1
+    assert (named.labels == UNLABELLED).all()
+    for message, arrays in (
+        (r"bad\.npz: each record has 5 features, the model was trained on 6", {"x": X[:, :5]}),
+        ("made for other constants", {"x": X[:3], "mean": np.full(6, 1.5)}),
+    ):
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(DataError, match=message):
+            source.load_queries(tmp_path / "bad.npz")
 
 
 def test_a_folder_of_npy_files_stays_memory_mapped(tmp_path: Path) -> None:
@@ -153,16 +154,6 @@ def test_a_folder_of_npy_files_stays_memory_mapped(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(DataMissing, match=r"holds no \.npy file"):
         Embeddings(path=empty, data_dir=tmp_path, x="x", label="y").load()
-
-
-def test_queries_made_for_other_constants_are_refused(tmp_path: Path) -> None:
-    source = Embeddings(path=npz(tmp_path, mean=np.ones(6)), is_test="is_test", center="mean", scale=2.0)
-    path = tmp_path / "queries.npz"
-    np.savez(path, x=X[:3], mean=np.ones(6))
-    assert len(source.load_queries(path)) == 3
-    np.savez(path, x=X[:3], mean=np.full(6, 1.5))
-    with pytest.raises(DataError, match="made for other constants"):
-        source.load_queries(path)
 
 
 def test_a_file_that_only_has_the_name_of_the_one_declared_about_is_refused(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ REFUSED: list[tuple[str, Any, tuple[str, str], str]] = [
     ("npz", bytes(FLIPPED), MATRIX, r"a\.npz: cannot read 'x'"),
     *((kind, {"xs": [0, 1]}, ("words", "dataset.label"), "or key 'x', which dataset.label names; did you mean 'xs'")
       for kind in ("npz", "csv", "parquet")),
-    ("csv", b"y;x\n1;2\n", ("words", "inputs"), "separates its cells is dataset.csv.separator"),
+    ("csv", b"y;x\n1;2\n", ("words", "inputs"), "lines are cut at ',': else train with another dataset.csv.separator"),
     ("csv", {"x": ["1", "hello"]}, ("numbers", "s"), r"column 'x' has 'hello' in row 2 of the data \(line 3 of the file\)"),
     ("csv", {"x": ['"1,5"']}, ("numbers", "s"), "written with a point and nothing between thousands"),
     ("parquet", {"x": [[1.0], [2.0]]}, ("numbers", "s"), "holds vectors, and s needs one value per row"),
@@ -166,6 +166,6 @@ def test_the_line_is_named_only_where_it_is_certain(tmp_path: Path, text: str, l
 
 def test_another_encoding_is_a_setting(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("größe\n1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"not UTF-8; save it as UTF-8, or set dataset\.csv\.encoding"):
+    with pytest.raises(DataError, match=r"not UTF-8; save it as UTF-8, or train with another dataset\.csv\.encoding"):
         open_columns(tmp_path / "a.csv", "s")
     assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == ("größe",)

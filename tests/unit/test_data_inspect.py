@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from agt.data.dataset import DataError
 from agt.data.files import CsvFormat
 from agt.data.inspect import CODES, MOST_EDGES, Inspection, bin_edges, heavy_tailed, inspect_table, round_range
 from agt.data.table import Table
+from agt.errors import ConfigError
 from agt.facts import Standing
-from agt.settings import build
+from agt.settings import build, validate
 from agt.store import parse_yaml
 from agt_cli.commands.data import dataset_yaml, from_data
 from agt_cli.configuration import composed
@@ -76,12 +78,13 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert kinds == {"note": "text", "same": "constant", "none": "empty", "when": "date", "cost": "unreadable"}
     assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), "code")
     assert column(inspection, "age").numeric == (15, 90)
+    assert column(inspection, "when").numeric == (19723, 20089)  # 2024-01-01 to 2025-01-01
     assert column(inspection, "grade").numeric == (1, 3)
     assert column(inspection, "job").categorical == ("clerk", "cook")
     assert dict(column(inspection, "job").values) == {"clerk": 20, "cook": 20}
     assert {marker for c in inspection.features for marker in c.markers} == {"?", " "}
     assert any(c.missing for c in inspection.features)
-    assert [c.name for c in inspection.left_out] == ["row", "note", "same", "none", "when", "cost"]
+    assert [c.name for c in inspection.left_out] == ["row", "note", "same", "none", "cost"]
     assert all(c.remark for c in inspection.left_out)
     assert "counts the rows" in column(inspection, "row").remark
     assert "'1.234,50' in row 1 of the data (line 2 of the file): write numbers alone" in column(inspection, "cost").remark
@@ -116,11 +119,65 @@ def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
         ({"age": list(range(20, 80)), "sex": [0, 1] * 30, "num": [0, 1, 2, 3, 4, 0] * 10}, "num"),
         ({"a": [1, 2] * 30, "b": [1, 2] * 30, "c": list(range(60))}, None),
         ({"target": [0, 1] * 30, "label": [0, 1] * 30}, "label"),
+        (
+            {"deposit_type": ["none", "some", "all"] * 20, "is_canceled": [0, 1] * 30, "nights": [1, 2, 3] * 20},
+            "is_canceled",
+        ),
+        ({"nights": [1, 2, 3] * 20, "deposit_type": ["none", "some", "all"] * 20}, None),
+        ({"Letter": [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:20]] * 3, "xbox": [1, 2] * 30, "width": [*range(20)] * 3}, "Letter"),
         ({"target": [0, 1] * 30, "label": [0, 1] * 30, "c": list(range(60))}, None),
     ],
 )
 def test_the_label_where_it_is_evident(tmp_path: Path, columns: dict[str, list[Any]], label: str | None) -> None:
     assert look(tmp_path, columns).label == label
+
+
+def test_a_column_that_tells_the_answer_is_named(tmp_path: Path) -> None:
+    """Within a label, in bins of a number, and not where the label hardly changes or a column has a name for each row."""
+    rng, rows = np.random.default_rng(0), 1000
+    y = rng.permutation(rows) % 2
+    columns = {
+        "told": np.where(rng.permutation(rows) < 2, "?", np.where(y, "paid late", "in time")),
+        "late": y + rng.random(rows) / 2,
+    }
+    columns |= {"other": rng.random(rows), "town": rng.choice(["a", "b"], rows), "code": np.arange(rows) * 7919 % 100_003}
+    inspection = look(tmp_path, {name: values.tolist() for name, values in columns.items()} | {"y": y.tolist()})
+    tells = {c.name: c.tells for c in inspection.columns}
+    assert (tells.pop("told"), tells.pop("late")) == (0.999, 1.0)
+    assert not any(tells.values())
+    assert "tells the label of 99.9 % of the rows: is it known before that?" in dataset_yaml(inspection, "t")
+    rare = {name: values.tolist() for name, values in columns.items()} | {"y": [1, *[0] * (rows - 1)]}
+    assert not any(c.tells for c in look(tmp_path, rare).columns)
+
+
+def test_dates_and_decimal_commas(tmp_path: Path) -> None:
+    """Each value by itself: a date is the days since 1970, a number has the comma that the file's form has."""
+    days, rows = [f"20{15 + row % 9}-03-0{1 + row % 9}" for row in range(ROWS)], ROWS // 2
+    columns = table(
+        day=days, wage=["1.234,50", "99,05"] * rows, size=["10", "1.200"] * rows, local=["31.12.2024"] * (ROWS - 1) + [""]
+    )
+    path = write(tmp_path / "t.csv", columns, ";")
+    inspection = inspect_table(path)
+    assert inspection.form == CsvFormat(";", decimal=",")
+    assert (column(inspection, "wage").low, column(inspection, "wage").high) == (99.05, 1234.5)
+    assert column(inspection, "size").high == 1200
+    assert "write it as year-month-day" in column(inspection, "local").remark
+    assert "day: [2015-01-01, 2024-01-01]" in dataset_yaml(inspection, "t").replace('"', "")
+    ranges = {"day": ("2015-01-01", "2024-01-01"), "wage": (0, 2000), "size": (0, 2000)}
+    given: dict[str, Any] = {"path": path, "label": "y", "csv": {"separator": ";", "decimal": ","}, "numeric": ranges}
+    source = validate(Table, given, "dataset")
+    assert source.numeric["day"] == (16436, 19723)
+    features = source.load_queries(path).features
+    assert features[:, 1].max() == pytest.approx(2 * 1234.5 / 2000 - 1)
+    assert features[0, 0] == pytest.approx(2 * (59 / (19723 - 16436)) - 1)
+    pq.write_table(pa.table({"day": pa.array(days).cast(pa.date32()), "y": columns["y"]}), tmp_path / "t.parquet")
+    typed = Table(path=tmp_path / "t.parquet", label="y", numeric={"day": source.numeric["day"]})
+    assert (typed.load_queries(tmp_path / "t.parquet").features[:, 0] == features[:, 0]).all()
+    path.write_text("wage;y\n1.5;no\n")
+    with pytest.raises(DataError, match=r"column 'wage' has '1.5' in row 1 .*written with a comma, as in 1.234,5"):
+        replace(source, numeric={"wage": (0, 2000)}).load_queries(path)
+    with pytest.raises(ConfigError, match="no date such as 2024-12-31"):
+        validate(Table, {**given, "numeric": {"day": ("2015-1-1", "2024-01-01")}}, "dataset")
 
 
 def test_a_label_that_is_no_class(tmp_path: Path) -> None:
@@ -289,6 +346,7 @@ def mine(tmp_path: Path, **given: Any) -> Table:
         ),
         (("classes",), "the list of classes was read off the records.*take 'classes' off dataset.from_data"),
     ],
+    ids=["a range", "a list", "classes"],
 )
 def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...], says: str) -> None:
     grounds = mine(tmp_path, from_data=marked).load().preprocessing

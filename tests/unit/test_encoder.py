@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from agt.data.blobs import Blobs
 from agt.data.dataset import DataError, Dataset, Records
-from agt.data.medmnist import MedMnist
+from agt.data.images import MedMnist
 from agt.errors import DataMissing
 from agt.facts import grounds, void
 from agt.store import Folder, NewFolder

@@ -69,6 +69,8 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
         EnsembleConfig(members=3, vote="margins", margin_clip=0.0)
     x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
     three = agt.Declared(classes=[0, 1, 2], size=60)
+    with pytest.raises(ConfigError, match="vote=margins is a vote of several members, and members=1"):
+        agt.fit(x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0)
     with pytest.raises(ConfigError, match=r"ensemble\.vote=margins: margins of 3 classes have no one sign"):
         agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0)
 

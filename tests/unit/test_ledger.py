@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -15,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ledgers import DATA, charge, keys, new, people
+from ledgers import DATA, charge, edited, keys, new, people, rewritten
 
 from agt.errors import CheckError, ConfigError
 from agt.ledger import book as book_module
 from agt.ledger import ledger as ledger_module
-from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far
+from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
@@ -192,6 +193,29 @@ def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
         assert ledger.book.last.number == 3
 
 
+def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
+    """Whatever is put back, and whichever of the states in between the ledger never saw."""
+    with new(tmp_path) as ledger:
+        ledger.debit(charge(), 1)
+        later, latest = AdmittedTable("loans", "1" * 32, before=(DATA,)), AdmittedTable("loans", "3" * 32)
+        for _ in range(2):
+            ledger.admit(later)
+        assert [entry.kind for entry in ledger.entries()].count("admit") == 2, "once each"
+        ledger.debit(replace(charge(), data=later.data), 1)
+        ledger.admit(latest)
+        ledger.admit(replace(latest, before=(DATA, later.data, "2" * 32, latest.data)))
+        ledger.debit(replace(charge(), data=latest.data), 1)
+        for data in (DATA, later.data):
+            with pytest.raises(ConfigError, match="was replaced: entry"):
+                ledger.debit(replace(charge(), data=data), 1)
+        for data in (later.data, "2" * 32):
+            with pytest.raises(ConfigError, match="was replaced: entry"):
+                ledger.admit(AdmittedTable("loans", data, before=(DATA,)))
+        assert set(ledger.book.closed) == {DATA, later.data, "2" * 32}
+    with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="was replaced: entry"):
+        ledger.check("add_remove", DATA, EACH)
+
+
 def test_relations_that_go_one_way_have_no_budget() -> None:
     assert {name for name, relation in ALL_RELATIONS.items() if relation.symmetric} == set(RELATIONS)
     with pytest.raises(ConfigError, match="what protects against removals alone is no privacy"):
@@ -216,6 +240,48 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
         ledger.admit(AdmittedTable("same file, other preparation", "0" * 32, ("f" * 64,)))
     (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
     new(tmp_path / "sub", "again").close()
+
+
+def named(names: list[str], data: str, **others: Any) -> AdmittedTable:
+    return AdmittedTable("customers", data * 32, people=sample_of(np.array(names)), **others)
+
+
+def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
+    names = [f"customer {number}" for number in range(3000)]
+    with Ledger.create(tmp_path / "loans.ledger", people(), tables=[named(names, "a")]) as ledger:
+        held = json.dumps([entry.body for entry in ledger.entries()])
+        assert not any(name in held for name in named(names, "a").people), "without the salt no guess can be tested"
+    few = names[:2]
+    again: dict[str, list[str]] = {
+        "another order, twice each": names[::-1] * 2,
+        "one more": ["somebody", *names],
+        "one less": names[1:],
+        "a fifth": names[::5],
+        "among others": names + [f"other {number}" for number in range(3000)],
+    }
+    for place, (what, some) in enumerate(again.items()):
+        path = tmp_path / f"again {place}.ledger"
+        with pytest.raises(ConfigError, match=r"the same people \(\d+ of 256 names .*another_population=true declares it"):
+            Ledger.create(path, people(), tables=[named(some, "b")])
+        assert not path.exists(), what
+    with Ledger.create(tmp_path / "b.ledger", people(), tables=[named(names[::-1], "b", apart=True)]) as ledger:
+        assert "these are other people than those of ledgers beside it" in ledger.words()[0]
+        assert ledger.book.last.body["declared"] == ledger.words()[0]
+    with Ledger.create(tmp_path / "c.ledger", people(), tables=[named([f"x{name}" for name in names], "c")]) as ledger:
+        ledger.admit(named([few[0], *(f"y{name}" for name in names)], "d"))  # one name may stand for nobody
+    with Ledger.create(tmp_path / "few" / "a.ledger", people(), tables=[named(few, "a")]):
+        for some in (few, few[:1]):
+            with pytest.raises(ConfigError, match="the same people"):
+                Ledger.create(tmp_path / "few" / "b.ledger", people(), tables=[named(some, "b")])
+        Ledger.create(tmp_path / "few" / "b.ledger", people(), tables=[named([few[0], "x", "y"], "b")]).close()
+
+
+def test_other_populations_have_no_names_in_common_by_chance() -> None:
+    salt, found = "5a" * 32, Counter[bool]()
+    for trial in range(40):
+        one, two = (named([f"{side} {trial} {number}" for number in range(400)], side) for side in "ab")
+        found[bool(two.shares_people(replace(one, people=keyed(one.people, salt)), salt))] += 1
+    assert found == {False: 40}
 
 
 def test_a_ledger_is_made_once(tmp_path: Path) -> None:
@@ -251,16 +317,6 @@ def test_many_answers(tmp_path: Path) -> None:
         ledger.answer(ledger.debit(charge(), 3000), {key: place for place, key in enumerate(questions)})
     with Ledger.open(tmp_path / "loans.ledger") as ledger:
         assert ledger.stored(questions) == {key: place for place, key in enumerate(questions)}
-
-
-def edited(path: Path, *statements: str) -> None:
-    """What somebody who writes SQL does to a ledger."""
-    triggers = ("entries_stay", "entries_remain", "answers_stay", "answers_remain")
-    connection = sqlite3.connect(path, isolation_level=None)
-    kept = [connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] for name in triggers]
-    for statement in (*(f"DROP TRIGGER {name}" for name in triggers), *statements, *kept):
-        connection.execute(statement)
-    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -337,22 +393,6 @@ def test_an_edited_chain_is_refused(tmp_path: Path, edit: str) -> None:
     assert str(error.value).startswith(f"ledger={path}: ")
 
 
-def rewritten(path: Path, change: Callable[[int, dict[str, Any]], None]) -> None:
-    """A chain whose every hash fits, each body changed by whoever rewrote it."""
-    with Ledger.open(path) as ledger:
-        old = ledger.entries()
-    before, statements = START, []
-    for entry in old:
-        body = json.loads(json.dumps(dict(entry.body)))
-        change(entry.number, body)
-        kind = body.pop("kind", entry.kind)
-        fresh = Entry(entry.number, kind, body, before)
-        before = fresh.hash
-        quoted = fresh.text.replace("'", "''")
-        statements.append(f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = {entry.number}")
-    edited(path, *statements)
-
-
 def cheaper(number: int, body: dict[str, Any]) -> None:
     if number >= 4:
         body["spent"] = {**body["spent"], "pure": str(float(body["spent"]["pure"]) - 0.06)}
@@ -370,8 +410,8 @@ REWRITINGS: dict[str, tuple[Callable[[int, dict[str, Any]], Any], str]] = {
     "spent before the first": (lambda n, body: n == 1 and body["spent"].update(pure="-1"), "something spent before it"),
     "spent by an answer": (lambda n, body: n == 6 and body["spent"].update(pure="0"), "entry 6 changes what was spent"),
     "spent by admitting": (lambda n, body: n == 2 and body["spent"].update(pure="0.1"), "entry 2 changes what was spent"),
-    "another relation": (lambda n, body: n == 4 and body.update(relation="remove"), "entry 4 pays for data that was not"),
-    "data never admitted": (lambda n, body: n == 4 and body.update(data="f" * 32), "entry 4 pays for data that was not"),
+    "another relation": (lambda n, body: n == 4 and body.update(relation="remove"), "entry 4 pays for data that is not"),
+    "data never admitted": (lambda n, body: n == 4 and body.update(data="f" * 32), "entry 4 pays for data that is not"),
     "a debit for less than the unit": (
         lambda n, body: n == 2 and body["unit"].update(column="customer"),
         "entry 3 pays for less than the unit that its table was admitted with",
@@ -380,7 +420,14 @@ REWRITINGS: dict[str, tuple[Callable[[int, dict[str, Any]], Any], str]] = {
     "a debit that names no unit": (lambda n, body: n == 4 and body.pop("unit"), "entry 4 .debit. cannot be understood"),
     "admitted twice": (
         lambda n, body: n == 3 and body.update(kind="admit", table="x", files=[]),
-        "entry 3 admits what was admitted before it",
+        "entry 3 admits what was admitted or replaced before it",
+    ),
+    "data that was replaced": (
+        lambda n, body: (
+            n == 3
+            and body.update(kind="admit", data="e" * 32, table="x", files=[], before=[body["data"]], spent=Cost().as_json())
+        ),
+        "entry 4 pays for data that is not admitted",
     ),
     "an unknown kind": (lambda n, body: n == 4 and body.update(kind="gift"), "of a kind that this version does not know"),
     "another first": (lambda n, body: n == 1 and body.update(kind="debit"), "the first entry does not open a ledger"),

@@ -187,17 +187,6 @@ def test_another_ledger_s_log_is_not_taken_for_its_own(tmp_path: Path) -> None:
         Ledger.open(small, tmp_path / "small.head")
 
 
-def test_a_copy_without_its_log_is_older_or_nothing(tmp_path: Path) -> None:
-    head = tmp_path / "away.head"
-    with Ledger.open(filled(tmp_path, head)) as ledger:
-        ledger.debit(charge(), 1)
-        copy = tmp_path / "copy" / "loans.ledger"
-        copy.parent.mkdir()
-        shutil.copyfile(ledger.path, copy)
-        with pytest.raises(CheckError, match="it is older than its second head"):
-            Ledger.open(copy)
-
-
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
@@ -285,23 +274,6 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
         assert ledger.verify().last.number == 8 + count
         ledger.debit(charge(), 1)
-
-
-def test_a_read_only_disk_can_be_looked_at(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "size=1m") as disk:
-        path, log = filled(disk / "one"), killed(disk / "two")
-        Path(f"{log}-shm").unlink()
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        for place, number in ((path, 8), (log, 9)):
-            with Ledger.open(place, writing=False) as ledger:
-                assert ledger.verify().last.number == number
-                assert ledger.stored(keys(1)) == {keys(1)[0]: 1}
-                with pytest.raises(AgtError, match="was opened for reading alone"):
-                    ledger.debit(charge(), 1)
-            with pytest.raises(
-                AgtError, match=r"cannot be written .*nothing was written: it and its folder must be writable"
-            ):
-                Ledger.open(place).debit(charge(), 1)
 
 
 def as_nobody(task: Callable[[], None], root: bool = False) -> None:

@@ -20,7 +20,8 @@ import pytest
 from ledgers import charge, keys, new
 
 from agt.errors import AgtError, CheckError
-from agt.ledger.chain import SecondHead, Unit, take_lock
+from agt.ledger import ledger as ledger_module
+from agt.ledger.chain import SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.store import LedgerFile
 from agt.mechanisms.composition import Cost
@@ -33,8 +34,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @pytest.mark.parametrize("second", [True, False])
-def test_killed_processes_lose_nothing_and_spend_nothing_twice(tmp_path: Path, second: bool) -> None:
-    """scripts/attack_ledger.py at length."""
+def test_killed_processes_lose_nothing_and_spend_nothing_twice(
+    tmp_path: Path, second: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scripts/attack_ledger.py at length; with many checkpoints."""
+    monkeypatch.setattr(ledger_module, "EVERY", 9)
     killed = attack(tmp_path, 7 + second, kills=60, processes=8, capacity=150, second=second)
     assert killed.faults == []
     assert killed.counts["debits"] >= 10
@@ -170,14 +174,6 @@ def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
             with pytest.raises(AgtError, match=r"head=.*away.head: another process has kept it locked for 0.1 s"):
                 other.debit(charge(), 1)
         assert ledger.debit(charge(), 1).head.count == 3, "nothing was spent meanwhile"
-
-
-def test_a_lock_is_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    with open(tmp_path / "x") as one, open(tmp_path / "x") as two:
-        fcntl.flock(one, fcntl.LOCK_EX)
-        threading.Timer(0.1, lambda: fcntl.flock(one, fcntl.LOCK_UN)).start()
-        take_lock(two.fileno(), 5, "x")
 
 
 def in_a_child(task: Callable[[], None]) -> int:

@@ -14,7 +14,7 @@ from scipy.special import expit
 from synthetic import ball
 
 from agt.api import fit, load
-from agt.data.arrays import Declared
+from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms import objective
 from agt.mechanisms.claims import labels_from, prepare_weights

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data import medmnist
 from agt.data.dataset import DataError, Dataset
 from agt.data.embeddings import Embeddings
-from agt.data.medmnist import MedMnist
+from agt.data.images import MedMnist
 from agt.data.table import Table
 from agt.mechanisms.claims import Claim, Reason, Release
 from agt.mechanisms.composition import PureDP
@@ -65,7 +64,7 @@ def test_a_private_copy_that_goes_never_takes_a_test_record_with_it(
 
 
 def test_medmnist_copies_are_all_public_or_all_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medmnist, "all_info", lambda: None)
+    monkeypatch.setattr("agt.data.images.all_info", lambda: None)
     images = np.random.default_rng(0).integers(0, 256, (90, 28, 28), dtype=np.uint8)
     images[60:] = images[30:60]  # each of the last two thirds twice, all of them class 1
     labels = np.repeat([0, 1, 1], 30)[:, None]
@@ -91,7 +90,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monke
         np.savez(tmp_path / "m.npz", **splits)
         return MedMnist(name="octmnist", path=tmp_path / "m.npz", **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(medmnist, "all_info", lambda: None)
+    monkeypatch.setattr("agt.data.images.all_info", lambda: None)
     for settings in ({}, {"positive": (1,)}):
         dataset = source([0, 1], **settings).load()
         assert dataset.classes != source([0, 1, 2], **settings).load().classes
@@ -101,7 +100,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monke
     assert given.preprocessing.held
     assert len(given.classes) == 3
     published = {"octmnist": {"task": "multi-class", "url": "", "MD5": "", "label": {"0": "a", "1": "b", "2": "c"}}}
-    monkeypatch.setattr(medmnist, "all_info", lambda: published)
+    monkeypatch.setattr("agt.data.images.all_info", lambda: published)
     listed = source([0, 1]).load()
     assert (listed.classes, listed.preprocessing.held) == (("a", "b", "c"), True)
     with pytest.raises(DataError, match="class 3 is not one of octmnist's: 0, 1, 2"):

@@ -1,21 +1,21 @@
-"""MedMNIST's two-dimensional sets: local npz files or downloads, classes mapped, held out and thinned by config.
+"""Images known by name: scikit-learn's 1,797 digits of 8 x 8 pixels (UCI Optical Recognition), MNIST's, MedMNIST's.
 
 Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own class and of a keyed
 hash of its own id (method.md section 3, condition b); balancing by counting classes would not be.
 
 What the medmnist package says about its files (urls, MD5, classes) is read without importing it: that imports torchvision,
 whose wheels break on a CPU build of torch, and creates a folder in the home directory. Its facts are one dictionary literal
-in info.py: that file is parsed, and nothing of it is run.
+in info.py: that file is parsed, and nothing of it is run. pooch downloads the files and verifies them.
 """
 
 import ast
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
+from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,21 +27,138 @@ from agt.data.dataset import (
     Records,
     classes_fact,
     default_ids,
+    hash_split,
     records,
     split_fact,
     uniform,
 )
-from agt.data.files import Columns, open_columns, same_shape
-from agt.data.labelled import queries
+from agt.data.files import Columns, open_columns, same_length, same_shape
+from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.errors import ConfigError, DataMissing, nearest
 from agt.facts import Fact, Grounds, grounds, proved, void
-from agt.settings import DeclaredSize, Positive, schema, validate
+from agt.settings import DeclaredSize, Positive, keyword_schema, schema, validate
 from agt.store import locate, resolve
 
 INSTALL = "pip install --no-deps medmnist"
 Class = Annotated[int, Field(ge=0)]
+Digit = Annotated[int, Field(ge=0, le=9)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
+
+
+@schema
+class Digits:
+    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5.
+
+    Attributes:
+        classes: the digits, in the order of their labels 0, 1, ...; None: all ten.
+        test_fraction: public rate of the hash split.
+        split_key: public key of the hash split.
+        declared_size: public constant: about how many training records there are.
+    """
+
+    LEVELS: ClassVar[float] = 16.0
+    CENTER: ClassVar[float] = 0.5
+    NAME: ClassVar[str] = "digits"
+    SIDE: ClassVar[int] = 8
+
+    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    split_key: str = "split"
+    declared_size: DeclaredSize | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.classes or ())) < len(self.classes or ()):
+            raise ValueError("classes repeats a digit")
+
+    def load(self) -> Dataset:
+        """Read every image, keep the chosen classes, split by hash."""
+        pixels, digits = self._read()
+        ids = default_ids(pixels, digits)
+        used = self.classes or tuple(range(10))
+        kept = np.isin(digits, used)
+        labels = np.array([used.index(digit) for digit in digits[kept].tolist()])
+        everyone = records(self._scale(pixels[kept]), labels, ids[kept])
+        names = default_ids(pixels, digits, numbered=False)[kept]
+        test = hash_split(names, self.test_fraction, self.split_key)
+        scaled = f"pixels are divided by {self.LEVELS:g} and shifted by {self.CENTER:g}, constants of the image format"
+        return Dataset(
+            name=self.NAME,
+            classes=self._names,
+            train=everyone.take(~test),
+            test=everyone.take(test),
+            declared_size=self.declared_size,
+            scaling={"divisor": self.LEVELS, "center": self.CENTER},
+            selection=grounds(
+                proved(f"a record is used if its digit is one of {', '.join(self._names)}"),
+                split_fact(None, self.test_fraction, self.split_key),
+            ),
+            preprocessing=grounds(proved(scaled)),
+        )
+
+    def load_queries(self, path: Path) -> Records:
+        """Raw pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ...; ``label`` and ``id`` optional."""
+        return self.read_queries(open_columns(path, "inputs"))
+
+    def read_queries(self, columns: Columns) -> Records:
+        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        path = columns.path
+        pixels = columns.matrix("x", "inputs").astype(np.float64)
+        pixels = pixels.reshape(len(pixels), -1)
+        same_shape(pixels, (self.SIDE**2,), path)
+        if len(pixels) and (pixels.min() < 0 or pixels.max() > self.LEVELS):
+            raise DataError(
+                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected 0..{self.LEVELS:g}, unscaled"
+            )
+        labels = query_labels(columns, "label", self._names, len(pixels))
+        return queries(columns, self._scale(pixels), (pixels,), labels)
+
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        # (pixels [n, p], digits [n] int64) of every image there is.
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        return bunch.data, bunch.target.astype(np.int64)
+
+    def _scale(self, pixels: np.ndarray) -> np.ndarray:
+        return (pixels / self.LEVELS - self.CENTER).astype(np.float32)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.classes or range(10)))
+
+
+@keyword_schema
+class Mnist(Digits):
+    """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n]; features are pixels/255.
+
+    Attributes (the others: ``Digits``):
+        path: the file, relative to ``data_dir``.
+        data_dir: folder of a relative path.
+    """
+
+    LEVELS: ClassVar[float] = 255.0
+    CENTER: ClassVar[float] = 0.0
+    NAME: ClassVar[str] = "MNIST digits"
+    SIDE: ClassVar[int] = 28
+
+    path: Path
+    data_dir: Path = Path("data")
+
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        columns = open_columns(self.path, "dataset.path or data_dir", self.data_dir)
+        images = columns.matrix("images", "MNIST's images")
+        digits = class_indices(read_labels(columns, "labels"), tuple("0123456789"), columns.path)
+        same_shape(images, (self.SIDE, self.SIDE), columns.path)
+        if images.dtype != np.uint8:
+            raise DataError(f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255")
+        same_length(columns.path, len(images), {"labels": digits})
+        if not len(images):
+            raise DataError(f"{columns.path}: no rows")
+        return images.reshape(len(images), -1), digits
+
+
+# -- MedMNIST -------------------------------------------------------------------------------------------------------------
 
 
 @schema
@@ -118,29 +235,34 @@ class MedMnist:
         """
         path, origin = self._located()
         columns = open_columns(path, "dataset.path or data_dir")
-        images, labels, ids = _read(columns, ("train", "val") if self.with_val else ("train",))
-        tests, test_labels, test_ids = _read(columns, ("test",))
-        used = self._used(sorted({*labels.tolist(), *test_labels.tolist()}), path)
+        images, labels = _read(columns, ("train", "val") if self.with_val else ("train",))
+        tests, test_labels = _read(columns, ("test",))
+        ids, used = default_ids(images, labels), self._used(sorted({*labels.tolist(), *test_labels.tolist()}), path)
         # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
         names = default_ids(images, labels, numbered=False)
         rates = np.array([self.keep.get(label, 1.0) for label in labels.tolist()])
-        kept, tested = np.isin(labels, used) & (uniform(names, self.keep_key) < rates), np.isin(test_labels, used)
+        kept = np.isin(labels, used) & (uniform(names, self.keep_key) < rates)
+        everyone, tested = self._scaled(images), np.isin(test_labels, used)
         pretrain = None
         if self.held_out:
             rest = ~kept & ~np.isin(labels, self.held_out)
-            pretrain = self._records(images[rest], labels[rest], ids[rest], sorted({*labels[rest].tolist()}))
-            pretrain = replace(pretrain, public=np.full(len(pretrain), self.pretrain_public))
+            places = self._indices(labels[rest], np.unique(labels[rest]).tolist())
+            public = np.full(int(rest.sum()), self.pretrain_public)
+            pretrain = records(everyone[rest], places, ids[rest], public=public)
+        scaled = proved("pixels are scaled by constants written in the configuration")
         return Dataset(
             name=self.name + origin,
             classes=self._names(used),
-            train=self._records(images[kept], labels[kept], ids[kept], used),
-            test=self._records(tests[tested], test_labels[tested], test_ids[tested], used),
+            train=records(everyone[kept], self._indices(labels[kept], used), ids[kept]),
+            test=records(
+                self._scaled(tests[tested]),
+                self._indices(test_labels[tested], used),
+                default_ids(tests, test_labels)[tested],
+            ),
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
-            preprocessing=grounds(
-                proved("pixels are scaled by constants written in the configuration"), self._classes_fact()
-            ),
+            preprocessing=grounds(scaled, self._classes_fact()),
             pretrain=pretrain,
             settled={"shape": images.shape[1:], "used": used},
         )
@@ -189,7 +311,8 @@ class MedMnist:
         if path is None:
             path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
             return _official(path, url, md5, self.download), ""
-        return path, "" if path.is_file() and _md5(path) == md5 else " (local file, not the official hash)"
+        same = path.is_file() and _md5(path) == md5
+        return path, "" if same else " (local file, not the official hash)"
 
     def _used(self, present: list[int], path: Path) -> list[int]:
         # The original classes of training and test records: public, unless only the file at hand says them.
@@ -216,9 +339,6 @@ class MedMnist:
             f"which has it ({INSTALL})",
         )
 
-    def _records(self, images: np.ndarray, labels: np.ndarray, ids: np.ndarray, used: list[int]) -> Records:
-        return records(self._scaled(images), self._indices(labels, used), ids)
-
     def _scaled(self, images: np.ndarray) -> np.ndarray:
         # [n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once.
         table = ((np.arange(256) / _WHITE - self.center) / self.scale).astype(np.float32)
@@ -236,8 +356,12 @@ class MedMnist:
         names = {c: self._info["label"][str(c)] if self._info else f"class {c}" for c in used}
         if self.positive is None:
             return tuple(names.values())
-        sides = ([c for c in used if (c in self.positive) == side] for side in (False, True))
-        return tuple(" or ".join(names[c] for c in side) or "none" for side in sides)
+        sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
+        if not all(sides):
+            raise DataError(
+                f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the classes that are used"
+            )
+        return tuple(" or ".join(names[c] for c in side) for side in sides)
 
     def _selection(self, used: list[int]) -> Grounds:
         why = "each record's id is a hash of its own content"
@@ -249,13 +373,13 @@ class MedMnist:
         return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
 
 
-def _read(columns: Columns, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n], ids [n].
+def _read(columns: Columns, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    # Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n].
     images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
     if len(images) != len(labels):
         raise DataError(f"{columns.path}: {len(images)} images and {len(labels)} labels in {' and '.join(splits)}")
-    return images, labels, default_ids(images, labels)
+    return images, labels
 
 
 def _images(columns: Columns, key: str) -> np.ndarray:
@@ -303,9 +427,8 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
 
 
 def _md5(path: Path) -> str:
-    import pooch
-
-    return str(pooch.file_hash(str(path), alg="md5"))
+    with path.open("rb") as file:
+        return file_digest(file, "md5").hexdigest()
 
 
 def _official(path: Path, url: str, md5: str, download: bool) -> Path:

@@ -1,0 +1,215 @@
+"""Checkpoints of a ledger: opening follows what came since, and nothing that is paid or answered changes by it."""
+
+import json
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledgers import charge, edited, keys, new, people, rewritten
+
+from agt.errors import CheckError
+from agt.ledger import ledger as ledger_module
+from agt.ledger.book import AdmittedTable, Book
+from agt.ledger.chain import Entry, SecondHead
+from agt.ledger.ledger import Exhausted, Ledger
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "EVERY", 6)
+
+
+def busy(folder: Path, head: Path | None = None, days: int = 20) -> Path:
+    """A ledger with several checkpoints: lots that are answered at once, later, in parts, or never."""
+    open_lots = []
+    with new(folder, head=head) as ledger:
+        for day in range(days):
+            lot = ledger.debit(charge(), 3)
+            first, *later = keys(3, 3 * day)
+            ledger.answer(lot, {first: day})
+            open_lots.append((lot, later))
+            if day % 2:
+                lot, later = open_lots.pop(0)
+                ledger.answer(lot, dict.fromkeys(later, day))
+    return ledger.path
+
+
+def appended(path: Path, kind: str, **body: Any) -> Entry:
+    """What whoever can write the file puts at its end: an entry whose hash fits."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        number, before, text = connection.execute("SELECT * FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        entry = Entry(number + 1, kind, {**json.loads(text)["body"], **body, "time": "2026-01-01T00:00:00+00:00"}, before)
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
+    return entry
+
+
+def forged(path: Path, **body: Any) -> Entry:
+    """A checkpoint that says that nothing was spent."""
+    with Ledger.open(path, away=True, writing=False) as ledger:
+        state = {**ledger.book.state(), **body, "first": ledger.book.answered + 1, "size": 0}
+    nothing = {"pure": "0", "square": "0", "leak": "0"}
+    return appended(path, "checkpoint", **state, digest=ledger_module.digest_of([]), spent=nothing)
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second: bool) -> None:
+    chance, path = random.Random(second), tmp_path / "loans.ledger"
+    new(tmp_path, head=tmp_path / "a" / "loans.head" if second else None, population=people(0.9)).close()
+    lots, answers = [], dict[bytes, int]()
+    for step in range(60):
+        with Ledger.open(path) as ledger:  # each time anew
+            what = chance.choice(["debit", "debit", "answer", "answer", "table", "head"])
+            if what == "debit":
+                lots.append((ledger.debit(charge(), chance.choice([1, 2])), [*keys(2, 2 * step)]))
+            elif what == "answer" and lots:
+                lot, questions = lots[chance.randrange(len(lots))]
+                if len(questions) > 2 - lot.size:
+                    answers |= ledger.answer(lot, {questions.pop(): step})
+            elif what == "table":
+                ledger.admit(AdmittedTable(f"table {step}", f"{step:032x}"))
+            elif what == "head" and second and chance.random() < 0.3:
+                ledger.move_head(tmp_path / f"{step}.head")
+    with Ledger.open(path) as short, Ledger.open(path) as whole:
+        whole.verify()
+        ours, theirs = short.book, whole.book
+        assert theirs.kinds["checkpoint"] >= 5
+        assert sum(ours.kinds.values()) <= ledger_module.EVERY + 2 < sum(theirs.kinds.values())
+        for name in ("spent", "last", "answered", "tables", "heads", "moved", "backwards", "checkpoint", "opening"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert ours.state() == theirs.state()
+        assert short.stored(list(answers)) == answers
+        assert short.words() == whole.words()
+        left = whole.population.allowance.fitting(theirs.spent, charge().guarantee, 1000)
+        assert short.debit(charge(), 1000).size == left
+        with pytest.raises(Exhausted):
+            whole.debit(charge(), 1)
+
+
+def test_answers_may_be_kept_on_a_lot_from_before_a_checkpoint_and_no_more_than_were_paid(tmp_path: Path) -> None:
+    with new(tmp_path) as ledger:
+        lot = ledger.debit(charge(), 3)
+        ledger.answer(lot, {keys(1)[0]: 1})
+        for _ in range(20):
+            ledger.debit(charge(0.001), 1)
+    with Ledger.open(ledger.path) as ledger:
+        assert ledger.book.checkpoint is not None
+        with pytest.raises(Exception, match="3 answers on entry 3, which paid for 3 and has 2 left"):
+            ledger.answer(lot, dict.fromkeys(keys(3, 5), 1))
+        assert len(ledger.answer(lot, dict.fromkeys(keys(2, 5), 1))) == 2
+        assert ledger.history()[3].answered == 3
+        assert ledger.verify().answered == 3
+
+
+EARLY = "UPDATE entries SET text = replace(text, '\"size\":3', '\"size\":1') WHERE number = 3"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        EARLY,
+        "DELETE FROM entries WHERE number = 4",
+        "UPDATE answers SET label = 1 - label WHERE number = 2",
+        "UPDATE answers SET key = x'00' WHERE number = 1",
+    ],
+)
+def test_what_is_edited_before_a_checkpoint_changes_nothing_and_is_found(tmp_path: Path, edit: str) -> None:
+    path = busy(tmp_path, tmp_path / "away" / "loans.head")
+    with Ledger.open(path) as ledger:
+        spent = ledger.book.spent
+    edited(path, edit)
+    with Ledger.open(path) as ledger:
+        assert ledger.book.spent == spent
+        assert ledger.debit(charge(), 1000).size == 40
+        if "answers" in edit:
+            with pytest.raises(CheckError, match="answers were edited"):
+                ledger.stored(keys(6))
+        else:
+            assert len(ledger.stored(keys(6))) == 6
+        with pytest.raises(CheckError):
+            ledger.verify()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_checkpoint_rests_on_is_held_to_its_hash(tmp_path: Path, number: int) -> None:
+    path = busy(tmp_path, tmp_path / "away" / "loans.head")
+    edited(path, f'UPDATE entries SET text = replace(text, \'"time":"2\', \'"time":"3\') WHERE number = {number}')
+    with pytest.raises(CheckError, match=f"entry {number} was edited"):
+        Ledger.open(path)
+
+
+def test_a_forged_checkpoint_is_not_believed_where_there_is_a_second_head(tmp_path: Path) -> None:
+    path = busy(tmp_path, tmp_path / "away" / "loans.head")
+    forged(path)
+    for given in (None, tmp_path / "away" / "loans.head"):
+        with pytest.raises(CheckError, match=r"is a checkpoint of another chain|changes what was spent"):
+            Ledger.open(path, given)
+
+
+def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_not_believed(tmp_path: Path) -> None:
+    first, second, hers = tmp_path / "away" / "a.head", tmp_path / "b.head", tmp_path / "hers.head"
+    path = busy(tmp_path, first)
+    with Ledger.open(path) as ledger:
+        ledger.move_head(second)
+        for _ in range(8):
+            ledger.debit(charge(), 1)
+        opening = ledger.book.opening.hash
+    with Ledger.open(path) as ledger:
+        assert sum(ledger.book.kinds.values()) < 10, "through the move, the honest checkpoints are believed"
+    entry = appended(path, "head", head=str(hers), lost=False)
+    entry = forged(path, entries={"1": opening, "2": json.loads(text_of(path, 2))["hash"], str(entry.number): entry.hash})
+    SecondHead(hers, opening).start(entry.head)
+    for given in (None, first, second):
+        with pytest.raises(CheckError, match=r"is a checkpoint of another chain|changes what was spent"):
+            Ledger.open(path, given)
+
+
+def text_of(path: Path, number: int) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        text, hash = connection.execute("SELECT text, hash FROM entries WHERE number = ?", (number,)).fetchone()
+    return json.dumps({"text": text, "hash": hash})
+
+
+def test_without_a_second_head_a_forged_checkpoint_is_found_by_who_verifies(tmp_path: Path) -> None:
+    """Whoever can write the file could have put an older copy in its place, too, which nobody finds."""
+    path = busy(tmp_path)
+    forged(path)
+    with Ledger.open(path) as ledger, pytest.raises(CheckError, match=r"checkpoint of another chain|what was spent"):
+        ledger.verify()
+
+
+REWRITTEN: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "answers kept": lambda body: body.update(size=body["size"] + 1),
+    "lots": lambda body: body["answered"].update({next(iter(body["answered"])): 0}),
+    "what it rests on": lambda body: body["entries"].pop("2"),
+    "the one before": lambda body: body.update(earlier=None),
+    "the clock": lambda body: body.update(backwards=[5]),
+    "answers": lambda body: body.update(digest="0" * 64),
+}
+
+
+@pytest.mark.parametrize("what", REWRITTEN)
+def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, what: str) -> None:
+    path = busy(tmp_path)
+    with Ledger.open(path) as ledger:
+        places = [entry.number for entry in ledger.entries() if entry.kind == "checkpoint"]
+
+    def change(number: int, body: dict[str, Any]) -> None:
+        if number == places[-1]:
+            REWRITTEN[what](body)
+
+    rewritten(path, change)
+    found = r"of another chain|answers were|answers that nobody paid for|is not admitted by then"
+    with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
+        ledger.verify()
+
+
+def test_opening_does_not_grow_with_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, taken = busy(tmp_path, tmp_path / "away" / "loans.head", days=30), list[int]()
+    take = Book.take
+    monkeypatch.setattr(Book, "take", lambda self, entry: (taken.append(entry.number), take(self, entry))[1])
+    Ledger.open(path).close()
+    assert len(taken) <= ledger_module.EVERY
