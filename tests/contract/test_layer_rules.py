@@ -18,10 +18,11 @@ from synthetic import random_interval, sample
 from torch import Tensor, nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import EXACT, Rounding, corners
+from agt.bounds.rounding import EXACT, Products, Rounding, corners
 from agt.bounds.rules import (
     ELEMENTWISE,
     RULES,
+    AvgPoolRule,
     ConvRule,
     ElementwiseRule,
     Intervals,
@@ -216,14 +217,6 @@ def test_computed_values_and_gradients_lie_within_their_bounds_which_nest(make: 
     for shape in SHAPES:
         at = setting(make, shape, dtype, n=20)
         assert outside(at, 16) == unnested(at) == 0, shape
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@rules
-def test_where_all_is_a_point_rounding_alone_stays_within_the_bounds(make: Callable, dtype: str) -> None:
-    at = setting(make, "points", dtype)
-    box = {name: Interval(middle := (i.lower + i.upper) / 2, middle.clone()) for name, i in at.box.items()}
-    assert outside(replace(at, d=Interval(at.d.lower, at.d.lower.clone()), box=box)) == 0
 
 
 @pytest.mark.parametrize(
@@ -431,6 +424,93 @@ def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> 
 # -- broken on purpose ---------------------------------------------------------------------------------------------------
 
 
+def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
+    """Bounds see the image's edge where the nominal pass sees the padding's zeros."""
+
+    def edged(self: ConvRule, x: Tensor) -> Tensor:
+        down, right = self.padding
+        front = x.flatten(0, 1)
+        wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(0, x.shape[:2])
+        return replace(self, padding=(0, 0))._patches(wide, axes=2)
+
+    patch.setattr(ConvRule, "_patches_of_each_k", edged)
+
+
+def a_position_dropped(patch: pytest.MonkeyPatch) -> None:
+    """Bounds on gradients leave the last position out."""
+    rows = ConvRule._rows
+
+    def fewer(self: ConvRule, d: Tensor) -> Tensor:
+        kept = rows(self, d).clone()
+        kept[..., -1] = 0 if d.dim() > 4 else kept[..., -1]
+        return kept
+
+    patch.setattr(ConvRule, "_rows", fewer)
+
+
+def never_widened(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
+
+
+def unsigned(patch: pytest.MonkeyPatch) -> None:
+    """The formula for numbers that are not below 0, for all."""
+    forward = Products.forward
+    patch.setattr(
+        Products, "forward", lambda self, x, weights, nonnegative=False: _ordered(*forward(self, x, weights, True))
+    )
+
+
+def _ordered(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.minimum(a, b), torch.maximum(a, b)
+
+
+@pytest.mark.parametrize(
+    ("broken", "shape"),
+    [(padded_otherwise, "slivers"), (a_position_dropped, "slivers"), (unsigned, "ordinary"), (never_widened, "points")],
+)
+def test_the_checks_catch_a_broken_convolution(
+    broken: Callable[[pytest.MonkeyPatch], None], shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = setting(lambda: nn.Conv2d(2, 3, 2, padding=1), shape, "float64")
+    if shape == "points":  # all of them, so that rounding alone decides
+        at = replace(at, d=_middle(at.d), box={name: _middle(interval) for name, interval in at.box.items()})
+    assert gradients_outside(at) == outside(at) == 0
+    broken(monkeypatch)
+    assert gradients_outside(at, samples=5) > 0
+    if broken is not a_position_dropped:  # which the passes have
+        assert outside(at, samples=5) > 0
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Any rule, with its bounds taken at the middle of the input's intervals, forward or backward."""
+
+    rule: LayerRule
+    back: bool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rule, name)
+
+    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
+        return self.rule.bound(x if self.back else _middle(x), box, rounding, products)
+
+    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
+        d, x = (_middle(d), _middle(x)) if self.back else (d, x)
+        return self.rule.bound_back(d, x, box, rounding, products)
+
+
+def _middle(x: Interval) -> Interval:
+    middle = (x.lower + x.upper) / 2
+    return Interval(middle, middle.clone())
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+@rules
+def test_the_checks_catch_a_rule_that_ignores_widths(make: Callable, back: bool) -> None:
+    at = setting(make, "ordinary", "float64")
+    assert outside(replace(at, rule=Narrow(at.rule, back))) > 0
+
+
 def without(at: Setting, **changes: Any) -> Setting:
     assert isinstance(at.rule, ElementwiseRule)
     return replace(at, rule=replace(at.rule, activation=replace(at.rule.activation, **changes)))
@@ -490,3 +570,21 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
         ):
             with pytest.raises(ConfigError, match="with room for a window of 2 x 2"):
                 run()
+
+
+class Backwards(AvgPoolRule):
+    """The same numbers, added in the opposite order."""
+
+    def _places(self, shape: torch.Size) -> list[tuple[slice, slice]]:
+        return super()._places(shape)[::-1]
+
+
+@pytest.mark.parametrize("way", ["nominal", "nominal_back"])
+def test_the_checks_catch_pooling_that_adds_in_another_order(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Bounds are not widened, so the nominal pass must add as they do, to the last digit."""
+    at = setting(LAYERS[nn.AvgPool2d][1], "points", "float64")
+    at = replace(at, d=Interval(at.d.lower, at.d.lower.clone()))
+    assert outside(at) == 0
+    whole = getattr(AvgPoolRule, way)
+    monkeypatch.setattr(AvgPoolRule, way, lambda self, *tensors: whole(Backwards(**vars(self)), *tensors))
+    assert outside(at) > 0

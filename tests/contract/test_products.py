@@ -4,6 +4,7 @@ Numbers are small multiples of 1/8, so that products, their sums and midpoints a
 nesting are checked without tolerance, against exact rational arithmetic, and a new entry inherits this suite.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product as cartesian
 from typing import get_args
@@ -204,3 +205,44 @@ def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: p
     assert not used, "what the numbers happen to be decides nothing"
     PRODUCTS["rump"].forward(as_interval([[0, 1], [2, 3]]), w, nonnegative=True)
     assert not used
+
+
+# -- broken on purpose ---------------------------------------------------------------------------------------------------
+
+
+def ends_with_ends(x: Interval, w: Interval) -> Bounds:
+    """Lower times lower, upper times upper, whatever the signs."""
+    ends = x.lower @ w.lower.mT, x.upper @ w.upper.mT
+    return torch.minimum(*ends), torch.maximum(*ends)
+
+
+def without_the_product_of_radii(x: Interval, w: Interval) -> Bounds:
+    """Rump's product less its last term."""
+    middles, radii = zip(*(((i.lower + i.upper) / 2, (i.upper - i.lower) / 2) for i in (x, w)), strict=True)
+    centre = middles[0] @ middles[1].mT
+    spread = middles[0].abs() @ radii[1].mT + radii[0] @ middles[1].abs().mT
+    return centre - spread, centre + spread
+
+
+def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
+    """A product that gives away more the narrower its operands are: sound, and useless for privacy."""
+    lower, upper = rounding.linear_corners(x, w)
+    slack = 40 / (1 + (w.upper - w.lower).sum())
+    return lower - slack, upper + slack
+
+
+@dtypes
+@pytest.mark.parametrize("form", ["signed", "back"])
+@pytest.mark.parametrize(
+    ("broken", "contains"),
+    [
+        (rounding.linear_nonnegative, False),
+        (ends_with_ends, False),
+        (without_the_product_of_radii, False),
+        (wider_where_narrower, True),
+    ],
+)
+def test_the_checks_catch(broken: Callable[[Interval, Interval], Bounds], contains: bool, form: str, dtype: str) -> None:
+    outside, unnested = violations(Products(broken), form, dtype)
+    assert (outside == 0) == contains
+    assert unnested > 0 or not contains

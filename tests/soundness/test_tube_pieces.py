@@ -386,6 +386,15 @@ def test_radii_nest_whatever_happens(several: bool) -> None:
 
 
 @both
+@pytest.mark.parametrize("name", ["gauss", "pull", "twist", "gradient"])
+def test_radii_that_leave_a_bound_out_do_not_nest(name: str, several: bool) -> None:
+    def left_out(right: Curvature) -> Curvature:
+        return replace(right, **{name: 0.0})
+
+    assert driven(several, Mistake(left_out)) > 0
+
+
+@both
 def test_rounding_is_twosided_and_the_twist_counts_for_half(several: bool) -> None:
     assert driven(several, Mistake(one_sided=True)) > 0
     assert driven(several, Mistake(quarter=True)) > 0
