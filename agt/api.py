@@ -230,6 +230,7 @@ def fit(
     unit_rows: int = 1,
     ks: int | Iterable[int] = 50,
     members: int = 1,
+    learner: str | None = None,
     vote: str = "labels",
     margin_clip: float | None = None,
     ids: np.ndarray | None = None,
@@ -248,9 +249,10 @@ def fit(
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
         activation: of hidden layers given by width; None: relu, in a tube tanh.
-        certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` ridge
-            regressions), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
-            (settings.py); None: stability for a linear head, box for any other.
+        certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
+            models), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
+            (settings.py); None: stability for a linear head, box for any other, votes where a ``learner`` is given.
+        learner: what each member of votes is: ridge or logistic; None: the certificate's.
         features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
@@ -276,8 +278,14 @@ def fit(
     if not isinstance(declarations, Declared):
         raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
     dataset, classes = dataset_of(x, y, declarations, ids, units, public)
-    head, kind = _trained_for(network, activation, certificate)
+    head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind = _with_features(kind, features)
+    if learner is not None:
+        if not kind.votes:
+            raise ConfigError(
+                f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes"
+            )
+        kind = replace(kind, learner=learner)  # type: ignore[arg-type]  # votes have one
     if kind.votes and members == 1 and declarations.size is not None:
         members = usual_members(declarations.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")

@@ -27,7 +27,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -59,6 +59,11 @@ def next_up(number: float) -> float:
 def written(number: float) -> Decimal:
     """The decimal that a number prints as, with the fewest digits that tell it from its neighbours: 0.1 is a tenth."""
     return Decimal(repr(float(number)))
+
+
+def upward(number: float, digits: int = 3) -> str:
+    """A bound in so few digits, for a reader: never below it. Finite numbers alone."""
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(written(number))):g}"
 
 
 def gamma(n: float) -> float:

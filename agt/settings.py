@@ -411,15 +411,17 @@ class TubeConfig(CertificateKind):
 
 @schema
 class VotesConfig(CertificateKind):
-    """Votes of many small ridge regressions on disjoint shards, ``ensemble.members`` of them (method.md section 12).
+    """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md section 12).
 
     Attributes:
         features: the public feature map in front of them.
+        learner: what each is: a ridge regression, or a logistic one, each class against the others (training/ridge.py).
         strength: of each member's regulariser, beside a sum over the records of its shard, whose norm is at most 1.
     """
 
     name: Literal["votes"] = "votes"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Literal["ridge", "logistic"] = "ridge"
     strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
     linear: ClassVar[bool] = True
     votes: ClassVar[bool] = True

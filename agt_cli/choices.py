@@ -52,6 +52,7 @@ KEY = "training.chosen_on"
 _LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at values that are as before there were any
     "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
     "features": {"root": 1.0, "order": 2, "weight": 1.0},
+    "certificate": {"learner": "ridge"},
 }
 _SAYS = ("chosen_on", "chosen_for", "chosen_from")
 _BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
@@ -216,7 +217,7 @@ def _said_about(part: str, node: Any) -> Any:
         for key in ("path", "test"):
             if kept.get(key) is not None:
                 kept[key] = PurePath(str(kept[key])).name
-    if part == "ensemble":
+    if part in _LATER:
         kept = _earlier(part, kept)
     if part == "certificate" and isinstance(kept.get("features"), Mapping):
         kept["features"] = _earlier("features", kept["features"])
@@ -276,7 +277,7 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
         (
             name == "votes",
             "training.epochs training.lr training.lr_min training.decay training.loss training.clip training.weight_decay",
-            "has no effect: members of certificate=votes are ridge regressions (certificate.strength)",
+            "has no effect: members of certificate=votes have one setting, certificate.strength",
         ),
         (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
         (name not in ("box", "tube"), "training.seed", f"has no effect on certificate={name}, a closed form"),

@@ -44,7 +44,7 @@ from agt.models.store import (
     write_linear,
     write_tensors,
 )
-from agt.numeric import labels_of, next_up, signed_margins, step_of
+from agt.numeric import labels_of, next_up, signed_margins, step_of, upward
 from agt.problem import Problem, Settings
 from agt.relations import rows_at_stake
 from agt.settings import ErmConfig, RemovalConfig, StabilityConfig, TrainingConfig, TubeConfig
@@ -478,7 +478,11 @@ class RemovalModel(LinearModel):
         """What may be said of later removals, a line each; the first says it all."""
         config, budget = self.config, self.budget
         if budget is None:
-            return ("records can be removed later, exactly but for rounding: least squares, and no noise is needed",)
+            away = upward(next_up(2 * config.tolerance / self.known.objective.strength))
+            return (
+                f"records can be removed later: the weights are then within {away} (l2) of those that training without "
+                "them gives; least squares, and no noise is needed",
+            )
         within = (
             f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which the optimiser left "
             f"{self.state.residual:.2g}"
@@ -493,11 +497,12 @@ class RemovalModel(LinearModel):
                 "error for independent of that term, and the weights depend on it: certificate.masking=output is proved",
                 *drawn,
             )
-        lead = "records can be removed later: the model is then" if config.seed is None else _PREDICTED
+        lead = "records can be removed later: what is served is then" if config.seed is None else _PREDICTED
         return (
             f"{lead} {close}, {within}",
             f"their error is hidden by noise on the weights that are served, {spread}: drawn exactly, rounded to "
             f"multiples of {step_of(config.sigma):.3g}, and drawn anew at each update",
+            "the weights without noise stay in the run's folder: of these nothing but a distance is promised",
             *drawn,
         )
 

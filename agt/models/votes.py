@@ -1,4 +1,4 @@
-"""Many small ridge regressions on disjoint shards, answering by certified vote: ``certificate=votes`` (method.md 12).
+"""Many small models on disjoint shards, answering by certified vote: ``certificate=votes`` (method.md 12).
 
 A member that is a function of its own shard alone needs no certificate: its distance is 0 (certificates/votes.py,
 ``plain_vote``). What makes it one, to the last bit: training/ridge.py, and a shard's order, which is that of its ids.
@@ -40,7 +40,7 @@ from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import shards
 from agt.training.loop import OnProgress, Progress, counted
-from agt.training.ridge import labels, ridge, targets_of
+from agt.training.ridge import LEARNERS, labels, targets_of
 
 CONSTANTS = "votes.json"
 
@@ -66,11 +66,12 @@ class VotesModel(ClosedFormModel):
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """Each member on the records of its shard, in the order of their ids."""
-        strength, weight = cast(VotesConfig, self.settings.certificate).strength, torch.zeros_like(self.weight)
+        config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros_like(self.weight)
         for member, rows in enumerate(self._shards(records)):
             some = records.take(rows)
             features = whole(self.phi(some.features).astype(np.float64))
-            weight[member] = torch.from_numpy(ridge(features, targets_of(some.labels, self.problem.classes), strength))
+            targets = targets_of(some.labels, self.problem.classes)
+            weight[member] = torch.from_numpy(LEARNERS[config.learner](features, targets, config.strength))
             on_progress(Progress(member + 1, len(weight), member + 1, len(weight)))
         return replace(self, weight=weight)
 
@@ -97,9 +98,10 @@ class VotesModel(ClosedFormModel):
     @property
     def constants(self) -> dict[str, float | int | str]:
         """The public constants, as in votes.json."""
-        ensemble, relation = self.settings.ensemble, self.settings.relation.name
-        strength = cast(VotesConfig, self.settings.certificate).strength
-        return {"members": ensemble.members, "key": ensemble.key, "strength": strength, "relation": relation}
+        members, key = self.settings.ensemble.members, self.settings.ensemble.key
+        config, relation = cast(VotesConfig, self.settings.certificate), self.settings.relation.name
+        learner = {} if config.learner == "ridge" else {"learner": config.learner}  # as before there was any other
+        return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
 
     @property
     def training(self) -> TrainingConfig:

@@ -51,16 +51,17 @@ class Promise:
 
     Attributes:
         method: that gave it.
-        exact: True: the very model (or, of ``certificate``, the very answers) that training without them gives; False: its
-            distribution is within (eps, delta) of that, in both directions.
+        exact: True: the very model (or, of ``certificate``, the very answers) that training without them gives, or one
+            ``within`` a distance of it; False: its distribution is within (eps, delta) of that, in both directions.
         eps, delta: 0 where exact.
         adaptive: whether it holds for requests that were chosen after seeing what the model gave out; False: for requests
             chosen without looking (oblivious ones) alone.
         words: what is promised and to whom, in sentences for a stranger; the first says it all in one line.
         assumptions: what it rests on, each proved, declared or not held. One that is not held is said in every account.
+        within: where exact up to a distance: bound on it, l2 over all weights that are served; None: bit for bit.
 
     Raises:
-        ValueError: a budget that is none.
+        ValueError: a budget or a distance that is none.
     """
 
     method: MethodName
@@ -70,8 +71,11 @@ class Promise:
     adaptive: bool
     words: tuple[str, ...]
     assumptions: tuple[Fact, ...] = ()
+    within: float | None = None
 
     def __post_init__(self) -> None:
+        if self.within is not None and not (self.exact and 0 <= self.within < float("inf")):
+            raise ValueError(f"within={self.within}: no distance of a model that is exact but for it")
         if not (0 <= self.eps < float("inf") and 0 <= self.delta < 1) or (self.exact and (self.eps or self.delta)):
             raise ValueError(f"({self.eps}, {self.delta}) is no guarantee" + (" of exactness" if self.exact else ""))
         if not self.words:
@@ -238,7 +242,7 @@ class Guaranteed:
     """The method's promise.
 
     Attributes:
-        exact, eps, delta, words, assumptions: as in ``Promise``.
+        exact, eps, delta, words, assumptions, within: as in ``Promise``.
         requests: for which it holds: those chosen without looking at what the model gave out; whoever chose them, with the
             run's seed and keys as they are; whoever chose them.
     """
@@ -249,8 +253,11 @@ class Guaranteed:
     requests: Requests
     words: Annotated[Words, Field(min_length=1)]
     assumptions: tuple[Fact, ...]
+    within: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
+        if self.within is not None and not self.exact:
+            raise ConfigError(f"within={self.within}: what is not exact is within no distance alone")
         if self.exact and (self.eps or self.delta):
             raise ConfigError(f"({self.eps}, {self.delta}) is no guarantee of exactness")
 
@@ -436,7 +443,13 @@ def account_of(
         asked=asked,
         done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.plain_facts, seconds),
         guaranteed=Guaranteed(
-            promise.exact, promise.eps, promise.delta, promise.requests, promise.words, promise.assumptions
+            promise.exact,
+            promise.eps,
+            promise.delta,
+            promise.requests,
+            promise.words,
+            promise.assumptions,
+            promise.within,
         ),
         state=state,
         earlier=earlier,

@@ -80,6 +80,11 @@ Formal guarantees
     are drawn exactly (lattice.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps,
     delta); and so are F's, post-processing: the numbers served, as a file holds them. The same of w*, the exact minimiser,
     where t is 0.
+    This state. When z is drawn, D', w and its own beta are fixed, too, whoever chose the requests: the distance is at most
+    (beta + t) / s with the beta that this removal left, and served is as hard to tell from training anew as N(0, 1) from
+    N(mu, 1), mu = (beta + t) / (s sigma), rounded up. Promised is the least eps of that mu at the settings' delta, and
+    never more than the settings' eps, as mu is then within theirs. It is a number of these records and requests, a bound
+    for no others, and tells of them: it is for the owner's account, and in no private release.
     Several states. From the update that removes a person on, each state is such a mechanism, given those before; k of them
     together are sqrt(k) mu, also where requests follow from states (Dong, Roth, Su 2022, theorem 3.2): ``together``. This
     is the adaptive promise of Gupta et al. (2021), with the failure probability of their definition 0. Neel, Roth,
@@ -92,6 +97,8 @@ Formal guarantees
     repairs that here: the assumption is reported as not held. As b is drawn once, the promise is about one state, and about
     requests chosen without looking at any state: the difference of two states with one b has no noise in it.
     None. For squares A = H0 whatever v is, and a step leaves rounding alone (newton.py).
+    Training anew stops at a w' with |w' - w*| <= t / s, so |w - w'| <= (beta + t) / s: exact up to that distance, l2 over
+    all outputs. The last bits differ, by which record went; so nothing is said of bits.
     Features of a network that was itself trained on the records, (eps', delta')-differentially private for all that is
     removed: the promises add (003, theorem 5).
 
@@ -109,7 +116,16 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from agt.errors import UnsoundError
 from agt.facts import Fact, proved, void
 from agt.models.features import check_norms
-from agt.numeric import COVER, UNIT, gamma_up, gaussian_epsilon, gaussian_mu
+from agt.numeric import (
+    COVER,
+    UNIT,
+    gamma_up,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    next_up,
+    upward,
+)
 from agt.settings import RemovalConfig
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
@@ -538,31 +554,33 @@ def together(eps: float, delta: float, states: int) -> float:
     return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
 
 
-def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Promise:
+def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
     """What holds of a state after a removal.
 
     Args:
         config: how it was trained.
-        state: as it is now, its residual within the budget.
+        residual: bound on the gradient that is left, within the budget.
         strength: of the objective.
     """
-    away = state.residual / strength
+    away, within = upward(next_up(residual / strength)), next_up((residual + config.tolerance) / strength * COVER)
     distance = proved(
-        f"the weights, before noise, are within {away:.2g} of the exact minimiser on the records that are left (l2, all "
-        f"outputs): a gradient of at most {state.residual:.2g}, rounding included, over a strong convexity of {strength:g}"
+        f"the weights, before noise, are within {away} of the exact minimiser on the records that are left (l2, all "
+        f"outputs): a gradient of at most {upward(residual)}, rounding included, over a strong convexity of {strength:g}"
     )
     if config.masking == "none":
         words = (
-            "the model is the one that training without the erased records gives, up to rounding",
-            f"least squares: its weights are within {away:.2g} of the exact minimiser on the records that are left; not "
-            "bit for bit",
+            f"the weights are within {upward(within)} (l2, all outputs) of those that training without the erased records "
+            "gives: exact up to that distance, and not bit for bit",
+            f"least squares: they are within {away} of the exact minimiser on the records that are left, and training "
+            f"stops within {upward(next_up(config.tolerance / strength))} of it",
         )
-        return Promise("newton", True, 0.0, 0.0, True, words, (distance,))
+        return Promise("newton", True, 0.0, 0.0, True, words, (distance,), within)
     seeded = () if config.seed is None else (SIMULATION,)
     if config.masking == "loss":
         facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
-        lead, rest = "not proved: as published, the model is", _OF_LOSS
+        eps, lead, rest = config.eps, "not proved: as published, the model is", _OF_LOSS
     else:
+        eps = _of_state(config, within / config.sigma * COVER)
         retrained = proved(
             f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
             "that minimiser, too; the noise covers both distances together"
@@ -570,10 +588,15 @@ def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Prom
         facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
         lead, rest = _PREDICTED if seeded else "the model is", _of_output(config)
     close = (
-        f"{lead} ({config.eps:g}, {config.delta:g})-close to one trained without the erased records: whatever is computed "
+        f"{lead} ({upward(eps)}, {config.delta:g})-close to one trained without the erased records: whatever is computed "
         "from either is nearly as likely from the other"
     )
-    return Promise("newton", False, config.eps, config.delta, config.masking == "output", (close, *rest), facts)
+    return Promise("newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts)
+
+
+def _of_state(config: RemovalConfig, mu: float) -> float:
+    """The least eps, rounded up, at which N(0, 1) and N(mu, 1) are (eps, delta)-close; at most the settings'."""
+    return 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
 
 
 _PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"
@@ -589,7 +612,9 @@ def _of_output(config: RemovalConfig) -> tuple[str, ...]:
     return (
         "that is of the weights that are served, with noise that was drawn after the request: also for requests that "
         "followed from what the model gave out",
-        f"states served after later updates add up: {STATES} of them together are ({joint:.3g}, {config.delta:g})-close. "
-        "States served before are not covered: they were made with the records",
+        "it is of what this removal left, for these records and requests, and tells of them; whatever they are, it is at "
+        f"most ({config.eps:g}, {config.delta:g})",
+        f"states served after later updates add up: {STATES} of them together are ({upward(joint)}, {config.delta:g})-"
+        "close. States served before are not covered: they were made with the records",
         "the weights without noise stay in the run's folder, for later removals: of these only the distance is promised",
     )

@@ -130,7 +130,7 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
         return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     if certificate.votes:
         votes = (
-            f"{on}, each in one of {record.metrics['members']} shards, with a ridge regression for each: one k changes the "
+            f"{on}, each in one of {record.metrics['members']} shards, with a small model for each: one k changes the "
             "votes of the members that it reaches, and stable distances are counted from the votes. Every constant: "
             "`votes.json`."
         )
@@ -279,8 +279,12 @@ def certified_metrics(table: pd.DataFrame, certificates: Certificates) -> dict[s
         "relation": certificates.relation,
         "k_max": certificates.ks[-1],
     }
-    if "nominal_accuracy" in table:
-        metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
+    return metrics | table_metrics(table)
+
+
+def table_metrics(table: pd.DataFrame) -> dict[str, float]:
+    """Each column of a certification's table at a handful of k."""
+    metrics = {"accuracy": float(table["nominal_accuracy"].iloc[0])} if "nominal_accuracy" in table else {}
     for _, row in handful(table).iterrows():
         for name in table.columns.intersection(["certified_fraction", "worst_accuracy", "best_accuracy"]):
             metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
@@ -312,8 +316,6 @@ def certify_report(
         verdict: a line on a model that is of no use; empty: none.
         sections: on its quality and on the queries.
     """
-    rows = [(str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
-    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
     return document(
         f"# Certified predictions: {plain(subject.dataset)}",
         verdict and f"**{plain(verdict)}**",
@@ -321,7 +323,7 @@ def certify_report(
         OWNER_ONLY,
         *counts_section(subject.relation),
         "## Results",
-        markdown_table(tuple(name.replace("_", " ") for name in table.columns), few),
+        results_table(table),
         "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
         "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
         "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
@@ -336,6 +338,13 @@ def certify_report(
         "## Setting of the training run",
         setting_section(trained.config),
     )
+
+
+def results_table(table: pd.DataFrame) -> str:
+    """A certification's table, at a round k now and then where it is long."""
+    rows = [(str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
+    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
+    return markdown_table(tuple(name.replace("_", " ") for name in table.columns), few)
 
 
 def _round_ks(table: pd.DataFrame) -> set[int]:

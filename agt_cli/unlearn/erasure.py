@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
+from agt.numeric import upward
 from agt.store import refusing
 from agt.unlearning.account import (
     PUBLIC,
@@ -346,7 +347,11 @@ def summary(account: Account) -> dict[str, str]:
     """What an account says, in a line each."""
     asked, done, given, sweep = account.asked, account.done, account.guaranteed, account.sweep
     rows = {"asked": f"{asked.time[:19].replace('T', ' ')} UTC, by {asked.by}; {_many(asked.records, 'record', 'records')}"}
-    what = "exact" if given.exact else f"epsilon = {given.eps:.6g}, delta = {given.delta:.3g} from never having seen them"
+    what = (
+        "exact" if given.exact else f"epsilon = {upward(given.eps)}, delta = {given.delta:.3g} from never having seen them"
+    )
+    if given.within is not None:
+        what += f" up to a distance of {upward(given.within)} (l2, weights)"
     void = sum(not fact.held for fact in given.assumptions)
     rests = f"; {_many(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
     rows["guaranteed"] = f"{'NOT PROVED; as published: ' if void else ''}{what}, {REQUESTS[given.requests]}{rests}"

@@ -97,6 +97,11 @@ class ErasureJob:
     may_retrain: bool = True
     fresh: bool = False
 
+    @property
+    def batches(self) -> int:
+        """How many an epoch has, where the configuration leaves that to the recipe, too."""
+        return int(self.prepared.problem(self.settings).recipe.training.batch.count)
+
 
 Method = Callable[[ErasureJob, RunRecord, Console], Removal]
 """Writes the new state (``runs.trained.write_trained``) into a record that is folded into the run afterwards, and says what
@@ -153,16 +158,19 @@ def from_the_start(job: ErasureJob) -> RunSettings:
     return replace(job.settings, model=head_of(job.run.config.get("model")), compute=compute)
 
 
-def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
     """The same configuration with every seed and key that its training reads drawn anew by the operating system; no other.
 
     A declaration that the settings were chosen on public data is bound to the new ones: draws look at no data.
+
+    Args:
+        batches: of an epoch: the configuration may leave their number to the recipe.
     """
     training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
     certificate = dict(config.get("certificate") or {"name": "box"})
     if certificate["name"] in ("box", "tube"):  # which begin at random parameters
         training["seed"] = secrets.randbits(63)
-    if (training.get("batch") or {}).get("count", 1) != 1:
+    if batches != 1:
         training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
     if ensemble.get("members", 1) > 1:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
@@ -177,7 +185,7 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
     """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
-    record.reconfigure(fresh_config(record.config))
+    record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(settings_of(record.config), compute=from_the_start(job).compute)
     void = settings.choices.standing is Standing.VOID
     return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
@@ -194,7 +202,7 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     trained = (
         f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
     )
-    draws = fresh_config(job.run.config) != dict(job.run.config)  # a seed or a key
+    draws = fresh_config(job.run.config, job.batches) != dict(job.run.config)  # a seed or a key
     drawn = ANEW if job.fresh else KEPT if draws else NOISE if noisy else NOTHING
     facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
     return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
@@ -266,7 +274,7 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
     facts = {"removed_by": "+".join(stages), "residual_before": was.state.residual, "residual": spent, **facts}
-    made = promise(model.config, model.state, model.known.objective.strength)
+    made = promise(model.config, model.state.residual, model.known.objective.strength)
     made = replace(made, assumptions=(*made.assumptions, job.prepared.untouched))
     lines = _newton_lines(job.count, stages, model, head.distance)
     return Removal(made, job.count, seconds, facts, lines, RemovalBudget(spent, total, UNIT))

@@ -4,7 +4,7 @@ Three things are looked for. Ids, as text: whole words in any file and in its na
 parquet files; short ids, which occur by chance in anything, only as whole cells and whole strings. Rows: the bytes of a
 record's features, as float32 and as float64, unless a record that stays has the same. Earlier states: any file with the
 bytes of one that the run's earlier manifest listed and the new one does not. Other training runs are asked by their own
-index of records.
+index of records. A training that was stopped has none yet: its checkpoint is named, whoever it was trained on.
 
 What is found is told by counts and by places below the folders searched; no id or row is written anywhere.
 """
@@ -31,11 +31,12 @@ from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
 from agt.errors import AgtError
 from agt.store import Broken, Manifest, file_sha256
+from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
 from agt.unlearning.log import KEY_FILE as KEY
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index, Log, few, of_state, places
-from agt_cli.report.finished import Run
+from agt_cli.report.finished import CHECKPOINTS, Run
 from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
@@ -202,6 +203,8 @@ def sweep(
 def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
     """Other training runs, asked by their own index and key whether they were trained on erased records.
 
+    Those that were stopped cannot be asked: each counts as found.
+
     Args:
         folder: where runs lie.
         run: the one that was updated.
@@ -213,7 +216,19 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
     words = words if hits else "none has an erased record"
     if closed := sum(count is None for count in counts.values()):
         words += f"; {closed} cannot be asked, as their key is gone"
-    return Place("other training runs, by their records.bin", len(counts), sum(hits.values()), words)
+    if stopped := _stopped(folder):
+        names = few([path.relative_to(folder).as_posix() for path in stopped])
+        words += f"; a training that was stopped: {names}; nothing tells whether the erased records are in it: resume and "
+        words += "erase, or delete it"
+    found = sum(hits.values()) + len(stopped)
+    return Place("other training runs, by their records.bin", len(counts) + len(stopped), found, words)
+
+
+def _stopped(folder: Path) -> list[Path]:
+    """Checkpoints that trainings left, or write now: of commands, begun or not, and of programs, under any name."""
+    begun = {path.parent for path in folder.rglob(f"{CHECKPOINTS}/{RUN}")}
+    states = [(path, path.parents) for path in folder.rglob("step=*.safetensors")]
+    return sorted(begun | {next((p for p in up if p.name == CHECKPOINTS), path.parent) for path, up in states})
 
 
 def _place(words: str, folder: Path, traces: Mapping[Path, Counter[str]], targets: TraceTargets) -> Place:

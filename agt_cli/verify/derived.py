@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -71,6 +72,7 @@ from agt.settings import RelationConfig, RemovalConfig, build, plain_of, validat
 from agt.store import MAX_TEXT_BYTES, Broken, Manifest, parse_json, read_file
 from agt.training.removal import removal_budget
 from agt.unlearning import account as accounts
+from agt.unlearning import newton
 from agt.unlearning.account import OUTSIDE, Account, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.choices import naming
@@ -86,7 +88,9 @@ from agt_cli.report.report_md import (
     guarantee,
     metrics_table,
     publish_section,
+    results_table,
     setting_section,
+    table_metrics,
 )
 from agt_cli.runs.prepare import kept_head, run_without_records, settings_parts
 from agt_cli.runs.queries import LINES
@@ -231,6 +235,10 @@ def _check_page(record: Record, trained: Trained | None) -> None:
     if record.command == "train":
         before = {name: value for name, value in record.metrics.items() if name != "noise_proved"}  # which came after it
         blocks += ["## Results", metrics_table(before), *_noise_section(record, trained)]
+    if record.command == "certify":
+        blocks += ["## Results", results_table(_certified_table(record))]
+    if record.holds(CLAIM_FILE):
+        blocks += ["## What is guaranteed", bullets(read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)).words)]
     if record.command == "predict" and not record.environment.get("release"):
         blocks += publish_section(_publishable(record))
     there, derived = sections(text), sections(document(*blocks, "## Setting", setting_section(record.config)))
@@ -243,6 +251,14 @@ def _check_page(record: Record, trained: Trained | None) -> None:
     if record.holds("report.html") and page.encode() != record.read("report.html"):
         raise Broken("report.html is not report.md")
     record.findings.ok("report", "report.md says what the other files do")
+
+
+def _certified_table(record: Record) -> pd.DataFrame:
+    """A certification's table. Raises Broken: metrics.json says something else."""
+    content = record.read("tables/certified.csv", MAX_TEXT_BYTES)
+    table = pd.read_csv(BytesIO(content))
+    record.check_metrics("tables/certified.csv", **table_metrics(table))
+    return table
 
 
 def _noise_section(record: Record, trained: Trained | None) -> list[str]:
@@ -777,7 +793,6 @@ def _check_spent(account: Account, run: Record, findings: Findings) -> None:
     """
     if account.done.method != "newton":
         return
-    check_promise({**vars(account.guaranteed), "adaptive": account.guaranteed.requests == "adaptive"}, run)
     config, budget, residual = removal_of(run)
     told = account.budget
     total = config.tolerance if budget is None or config.bound == "measured" else budget
@@ -787,6 +802,7 @@ def _check_spent(account: Account, run: Record, findings: Findings) -> None:
         raise Broken(
             f"{ACCOUNT_FILE} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}"
         )
+    check_promise({**vars(account.guaranteed), "adaptive": account.guaranteed.requests == "adaptive"}, run, told.spent)
     void = any(fact.standing is Standing.VOID for fact in account.guaranteed.assumptions)
     if not void and (config.seed is not None or config.masking == "loss"):
         raise Broken(f"masking={config.masking}, seed={config.seed}: something does not hold there, and it does not say so")
@@ -816,7 +832,7 @@ def check_requests(record: Record) -> None:
         _check_succession(log, record)
         _check_index(log, record)
         if log.entries[-1].method == "newton":
-            check_promise(log.entries[-1].promise, record)
+            check_promise(log.entries[-1].promise, record, removal_of(record)[2])
 
 
 def requests_of(record: Record) -> Log | None:
@@ -836,6 +852,8 @@ def erased_words(record: Record) -> Iterator[str]:
         yield f"{len(log.erased)} records of {people} people are erased from it: the last update was by {last.method}"
         exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
         what = "exact" if exact is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
+        if (within := last.promise.get("within")) is not None:
+            what += f" up to a distance of {within} (l2, weights)"
         if any(fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()):
             what = f"NOT PROVED; as published: {what}"
         also = "also" if last.promise.get("adaptive") is True else "not"
@@ -919,17 +937,26 @@ def check_budget(record: Record) -> None:
             record.findings.compare("removal budget", within, right, f"{NUMBERS} has a residual of {wrong}")
 
 
-def check_promise(promise: Mapping[str, Any], run: Record) -> None:
-    """What a Newton step may promise, by the noise of the run's settings.
+def check_promise(promise: Mapping[str, Any], run: Record, residual: float) -> None:
+    """What a Newton step that left such a residual may promise, by the noise of the run's settings; less may be promised.
 
     Raises:
-        Broken: more is promised.
+        Broken: more is promised, or the noise does not hide as much.
     """
-    config, _, _ = removal_of(run)
-    exact, eps, delta = (True, 0.0, 0.0) if config.masking == "none" else (False, config.eps, config.delta)
-    right = {"exact": exact, "eps": eps, "delta": delta, "adaptive": config.masking != "loss"}
-    if told := {name: promise.get(name) for name, value in right.items() if promise.get(name) != value}:
+    config, budget, _ = removal_of(run)
+    if not residual <= (config.tolerance if budget is None else budget):
+        raise Broken(f"a Newton step left a residual of {residual!r}, beyond what its promise may rest on")
+    made = newton.promise(config, residual, float(run.json(NUMBERS)["strength"]))
+    right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
+    if told := {name: promise.get(name) for name, value in right.items() if not _no_better(promise.get(name), value)}:
         raise Broken(f"a Newton step under masking={config.masking} promises {right}, and {told} is told")
+
+
+def _no_better(told: Any, right: bool | float | None) -> bool:
+    """Whether a part of a promise says no more than what is right, the last digits of another machine's apart."""
+    if right is None or isinstance(right, bool):
+        return told is right
+    return isinstance(told, float | int) and not isinstance(told, bool) and told >= right * (1 - 1e-9)
 
 
 def removal_of(run: Record) -> tuple[RemovalConfig, float | None, float]:

@@ -175,3 +175,18 @@ def test_a_sweep_finds_what_is_left(agt: Agt, tmp_path: Path) -> None:
     asked = TraceTargets((str(train.units[0]),))
     assert other_runs(asked, Path("outputs"), Path("run")).found == 3
     assert other_runs(TraceTargets(("nobody",)), Path("outputs"), Path("run")).found == 0
+
+
+def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
+    """A checkpoint holds weights of whoever it was trained on, and nothing tells who that was."""
+    left = ("train/a/checkpoint/run.json", "train/b/checkpoint/members/003/step=000000000017.0.safetensors")
+    left += ("own/step=000000000001.0.safetensors",)
+    for number, name in enumerate(left, 1):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+        place = other_runs(TraceTargets(()), tmp_path, Path("run"))
+        assert (place.found, place.files) == (number, number)
+    assert "stopped: own, train/a/checkpoint, train/b/checkpoint; nothing tells whether the erased records" in place.words
+    for name in left:
+        (tmp_path / name).unlink()
+    assert other_runs(TraceTargets(()), tmp_path, Path("run")).words == "none has an erased record"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from agt.numeric import step_of
+from agt.numeric import step_of, upward
 from agt.training.erm import Objective
 
 ROWS, GONE = 240, 12
@@ -163,15 +163,25 @@ def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
     ]
     assert any("rounded to a public lattice" in fact["why"] for fact in rests)
     assert "NOT PROVED" not in said.out
-    assert account()["guaranteed"]["requests"] == "adaptive"
+    given = account()["guaranteed"]
+    assert given["requests"] == "adaptive"
+    assert given["eps"] < 0.5, "what this removal left, and not the settings' 1"
+    assert f"guaranteed: epsilon = {upward(given['eps'])}, delta = 0.0001" in said.out
+    assert agt("verify", str(folder)).code == 0
 
 
 def test_squares_are_exact_up_to_rounding(agt, trained):
     none = ("certificate.masking=none", "certificate.sigma=0", "certificate.bound=measured")
     folder = trained("certificate.loss=least_squares", *none)
-    assert agt("unlearn", f"run={folder}", "ids=ids.txt").code == 0
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     told = account()
     assert told["guaranteed"]["exact"]
+    assert "guaranteed: exact up to a distance of " in said.out
+    assert agt("verify", str(folder)).code == 0
+    Path("t.csv").write_text(table(range(GONE, ROWS)))
+    assert agt(*TRAIN, "certificate.loss=least_squares", *none, "hydra.run.dir=anew").code == 0
+    weights = [load_file(place / "model.safetensors")["weight"] for place in (folder, Path("anew"))]
+    assert np.linalg.norm(weights[0] - weights[1]) <= told["guaranteed"]["within"] < 1e-5
     assert told["done"]["facts"]["removed_by"] == "step+polish"
     assert true_gradient(folder, "least_squares")[0] <= numbers(folder)["residual"] <= 1e-10
 
@@ -191,6 +201,6 @@ def test_a_seed_is_a_simulation_in_every_line(agt, trained):
     folder = trained("certificate.seed=7")
     said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     assert said.code == 0, said.err
-    assert "guaranteed: NOT PROVED; as published: epsilon = 1" in said.out
+    assert "guaranteed: NOT PROVED; as published: epsilon = 0." in said.out
     assert "not proved, as a recorded seed makes the noise" in page()
-    assert "NOT PROVED; as published: epsilon = 1" in agt("verify", str(folder)).out
+    assert "NOT PROVED; as published: epsilon = 0." in agt("verify", str(folder)).out

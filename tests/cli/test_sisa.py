@@ -95,21 +95,16 @@ def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(agt: Agt
     assert states(open_run(tmp_path / "again", "train")) == states(drawn), "what was drawn is in the record"
 
 
-def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", ["1", "recipe"])
+def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Path, count: str) -> None:
     write(tmp_path)
-    minimum = (
-        "certificate=erm",
-        "training.lr=1.0",
-        "training.weight_decay=0.05",
-        "training.epochs=1",
-        "training.batch.count=1",
-    )
-    assert agt("train", *TABLE, *minimum, "hydra.run.dir=run", "-q").code == 0
+    minimum = ("certificate=erm", "training.lr=1.0", "training.weight_decay=0.05", "training.epochs=1")
+    assert agt("train", *TABLE, *minimum, f"training.batch.count={count}", "hydra.run.dir=run", "-q").code == 0
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "next", "train", run.config) as record:
         promise = retrain(job_of(run), record, Console(quiet=True)).promise
     assert (promise.adaptive, promise.words[1]) == (True, NOTHING)
-    assert fresh_config(run.config) == run.config
+    assert fresh_config(run.config, 1) == run.config
 
 
 def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:

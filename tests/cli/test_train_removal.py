@@ -22,7 +22,7 @@ PUBLIC = "training.chosen_on=public"
 def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run")
     assert said.code == 0, said.err
-    assert "records can be removed later: the model is then (1, 0.0001)-close" in said.out
+    assert "records can be removed later: what is served is then (1, 0.0001)-close" in said.out
     assert "not proved" not in said.out
     assert "note: training.clip has no effect: certificate=removal clamps nothing" in said.err
     assert "## Removing records later" in Path("run/report.md").read_text()

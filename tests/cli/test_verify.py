@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from hashlib import sha256
@@ -15,6 +16,7 @@ from records import reseal
 
 from agt.store import Manifest, seal_manifest
 from agt_cli.cli import main
+from agt_cli.report.markdown import report_page
 from cli.conftest import Agt, Said
 
 PUBLIC = "training.chosen_on=public"
@@ -370,6 +372,33 @@ def test_conditions_are_what_the_configuration_makes_them(outputs: Path, agt: Ag
     said = problems(agt("verify", "train/box", "--json", "-q"))
     assert "conditions.json is not what config.yaml makes it" in said["model"]
     assert "report.md says something else below '## Setting'" in said["report"]
+
+
+PAGES = {
+    "total": ("predict/labels", "report.md", "(20, 0)", "(2, 0)"),
+    "claim": ("predict/labels", "report.md", "1-differentially private per query", "0.01-differentially private per query"),
+    "of weights": ("predict/weights", "report.md", "(1, 1e-05)", "(0.1, 1e-05)"),
+    "of tuning": ("tune/private", "report.md", "(1, 1e-05)", "(0.1, 1e-05)"),
+    "declaration": ("predict/labels", "report.md", "broken if one", "sound even if one"),
+    "certified share": ("certify/c", "report.md", "\n| 0 | 1.000 |", "\n| 0 | .999 |"),
+    "table": ("certify/c", "tables/certified.csv", "\n1,", "\n1,1"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_say_what_the_record_does_whatever_was_written_with_them(outputs: Path, agt: Agt, name: str) -> None:
+    """report.html is made to fit, and the folder sealed again."""
+    run, file, before, after = PAGES[name]
+    path = outputs / run / file
+    text = path.read_text().replace(before, after)
+    assert text != path.read_text()
+    path.write_text(text)
+    figures = {figure.relative_to(outputs / run).as_posix(): figure.read_bytes() for figure in path.parent.rglob("*.png")}
+    (outputs / run / "report.html").write_text(report_page((outputs / run / "report.md").read_text(), figures.get))
+    reseal(outputs / run)
+    assert re.search(
+        r"says something else below|is not what tables", problems(agt("verify", run, "--json", "-q"))["report"]
+    )
 
 
 def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:

@@ -1,4 +1,4 @@
-"""Votes of many small ridge regressions: distances against brute force, members that their shard alone decides.
+"""Votes of many small models: distances against brute force, members that their shard alone decides.
 
 And votes of linear heads under substitute, whose members count single edits.
 """
@@ -25,7 +25,7 @@ from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.ridge import labels, on_lattice, ridge, targets_of
+from agt.training.ridge import FARTHEST, _pulls, labels, logistic, on_lattice, ridge, targets_of
 
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))
 
@@ -40,6 +40,11 @@ def trained(n: int = 40, classes: int = 2, members: int = 5, width: int = 2, **s
     fitted = agt.fit(x, y, ids=ids, declared=declared, members=members, **{"certificate": "votes"} | settings)  # type: ignore[arg-type]
     assert isinstance(fitted.model, VotesModel)
     return fitted.model
+
+
+def normalised(rows: np.ndarray) -> np.ndarray:
+    unit: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
 
 
 def records(model: VotesModel) -> Records:
@@ -60,10 +65,10 @@ def test_it_is_the_certified_vote_of_members_whose_distances_are_0(classes: int,
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, 3, pytest.param(-3, id="3-logistic")])
 def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
     """Of 9 records, all subsets trained: no label changes within its distance, and neighbours' distances by 1 at most."""
-    model = trained(9, classes, 6, relation=relation)
+    model = trained(9, abs(classes), 6, relation=relation, learner="ridge" if classes > 0 else "logistic")
     everybody, size = records(model), 9
     known = {}
     for mask in range(2**size):
@@ -84,9 +89,11 @@ def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
             assert not distance[changed].any()
 
 
+@pytest.mark.parametrize("learner", ["ridge", "logistic"])
 @pytest.mark.parametrize(("n", "width"), [(300, 100), (300, 3)])  # fewer and more records than coordinates
-def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int) -> None:
-    model = trained(n, 3, 6, width, certificate={"name": "votes", "strength": 1e-6})  # so that roundings show
+def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int, learner: str) -> None:
+    kind = {"name": "votes", "strength": 1e-6, "learner": learner}  # so that roundings show
+    model = trained(n, 3, 6, width, certificate=kind)
     everybody, ensemble = records(model), model.settings.ensemble
     home = shards(everybody.units, ensemble)
     for member in range(6):
@@ -152,7 +159,7 @@ def test_a_query_is_answered_alike_alone_and_among_others_by_some_members_and_by
 def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) -> None:
     rng = np.random.default_rng(width)
     rows = rng.normal(size=(50, width))
-    rows = np.rint(rows / np.linalg.norm(rows, axis=1, keepdims=True) * 2**22)
+    rows = np.rint(normalised(rows) * 2**22)
     weight = np.stack([on_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)])
     weight[:, 3] = weight[:, 1]  # two classes that always tie
     exact = [[[sum(int(a) * int(b) for a, b in zip(q, w, strict=True)) for w in m] for m in weight] for q in rows]
@@ -167,7 +174,7 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
 def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
     rng = np.random.default_rng(n)
     rows = rng.normal(size=(n, width))
-    rows = np.rint(rows / np.linalg.norm(rows, axis=1, keepdims=True) * 2**22)
+    rows = np.rint(normalised(rows) * 2**22)
     targets = targets_of(rng.integers(0, classes, size=n), classes)
     x = rows * 2.0**-22
     expected = np.linalg.solve(x.T @ x + 0.1 * np.eye(width), x.T @ targets).T
@@ -180,11 +187,45 @@ def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
     assert np.linalg.norm(found, axis=1).max() < 2**28
 
 
+@pytest.mark.parametrize(("n", "width"), [(8, 20), (400, 5), (0, 5), (1, 5)])
+@pytest.mark.parametrize("strength", [1e-6, 0.5])
+def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
+    """As the minimiser of Newton's method, where 100 steps are enough; without records every class scores alike."""
+    rng = np.random.default_rng(n)
+    rows = np.rint(2.0**22 * normalised(rng.normal(size=(n, width))))
+    targets = targets_of(rng.integers(0, 3, size=n), 3)
+    found, x, signs = logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
+    assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 2**28
+    if not n or strength < 0.1:
+        assert found.any() == (n > 0)
+        return
+    expected = np.zeros((3, width))
+    for _ in range(50):
+        for c in range(3):
+            chance = 1 / (1 + np.exp(signs[:, c] * (x @ expected[c])))
+            slope = 2 * strength * expected[c] - x.T @ (signs[:, c] * chance)
+            curve = x.T @ (x * (chance * (1 - chance))[:, None]) + 2 * strength * np.eye(width)
+            expected[c] -= np.linalg.solve(curve, slope)
+    factor = np.abs(found).max() / np.abs(expected).max()
+    assert found / factor == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
+
+
+def test_the_exponential_of_logistic_regression() -> None:
+    scores = np.linspace(-FARTHEST, FARTHEST, 2001)[:, None]
+    for sign in (1.0, -1.0):
+        pulls = _pulls(scores, np.full_like(scores, sign))
+        assert pulls == pytest.approx(4 * sign / (1 + np.exp(sign * scores)), rel=1e-9)
+
+
 def test_what_votes_are_not_proved_for_is_refused() -> None:
     with pytest.raises(agt.errors.ConfigError, match="fourier"):
         trained(features="fourier")
     with pytest.raises(agt.errors.ConfigError, match=r"ensemble\.members"):
         agt.fit(np.eye(2), np.arange(2), certificate="votes")
+    with pytest.raises(agt.errors.ConfigError, match=r"logisitc.*logistic"):
+        trained(learner="logisitc")
+    with pytest.raises(agt.errors.ConfigError, match="certificate=erm has no members to choose"):
+        trained(certificate="erm", members=1, learner="ridge")
     assert len(trained(500, members=1).weight) == 5, "the recipe's number, where a size is declared"
     with pytest.raises(agt.errors.ConfigError, match="paper_privacy"):
         trained(relation="paper_privacy")

@@ -52,7 +52,13 @@ def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_o
     assert choices_fact(made).standing is Standing.DECLARED
     named = with_members(composed("train", [*VOTES, "ensemble.members=51"]))
     assert choices_fact(named).standing is Standing.DECLARED
-    for override in ("ensemble.members=53", "certificate.strength=0.2", "training.caution=2", "dataset.bins=10"):
+    for override in (
+        "ensemble.members=53",
+        "certificate.strength=0.2",
+        "certificate.learner=logistic",
+        "training.caution=2",
+        "dataset.bins=10",
+    ):
         assert choices_fact(with_members(composed("train", [*VOTES, override]))).standing is Standing.VOID
     assert with_members(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"] == 101
     for overrides in (RECIPE, [*VOTES, "dataset.declared_size=null"], [*VOTES[:-1], "certificate=erm"]):

@@ -1,21 +1,23 @@
 """What hides a removal's error: budgets from the exact curve, what several states tell together, what is promised."""
 
 import math
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from agt.facts import Standing
-from agt.numeric import gaussian_delta, gaussian_mu
-from agt.settings import RemovalConfig
-from agt.training.removal import RemovalState, removal_budget
+from agt.numeric import gaussian_delta, gaussian_mu, upward
+from agt.settings import RemovalConfig, plain_of
+from agt.store import Broken
+from agt.training.removal import removal_budget
 from agt.unlearning.newton import promise, together
+from agt_cli.verify.derived import check_promise
 
-
-def state(residual=0.01, allowed=0.1):
-    zero = np.zeros((1, 2))
-    return RemovalState(zero, zero, zero, zero, np.eye(2)[None], np.eye(2), 1.0, residual, allowed, 10)
+SQUARES, OUTPUT = RemovalConfig(loss="least_squares", masking="none", sigma=0.0), RemovalConfig(masking="output", sigma=0.1)
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.5, 0.99])
@@ -50,27 +52,105 @@ def test_sampled_states_keep_the_promise():
 
 
 def test_each_masking_says_what_it_does_not_hold():
-    of_loss = promise(RemovalConfig(masking="loss"), state(), 5.0)
+    of_loss = promise(RemovalConfig(masking="loss"), 0.01, 5.0)
     assert not of_loss.adaptive
     assert not of_loss.proved
     assert of_loss.words[0].startswith("not proved: as published, the model is (1, 0.0001)-close")
     assert any(fact.standing is Standing.VOID and "independent" in fact.why for fact in of_loss.assumptions)
     assert any("gap" in line for line in of_loss.words)
-    of_output = promise(RemovalConfig(masking="output"), state(), 5.0)
+    of_output = promise(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
     assert of_output.adaptive
     assert of_output.proved
     assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
     assert of_output.words[0].startswith("the model is (1, 0.0001)-close")
     assert not any("independent of the random term" in fact.why for fact in of_output.assumptions)
     assert any("drawn anew" in fact.why and fact.standing is Standing.PROVED for fact in of_output.assumptions)
-    squares = promise(RemovalConfig(loss="least_squares", masking="none", sigma=0.0), state(1e-9), 5.0)
+    squares = promise(SQUARES, 1e-9, 5.0)
     assert squares.exact
-    assert "within 2e-10" in " ".join(squares.words)
+    assert "within 2.01e-10 of the exact minimiser" in squares.words[1]
+    assert "not bit for bit" in squares.words[0]
+
+
+@pytest.mark.parametrize("spent", [1.0, 0.3, 0.01, 0.0])
+@pytest.mark.parametrize("tolerance", [1e-9, 0.05])
+def test_a_state_promises_what_it_has(spent, tolerance):
+    """Served and retrained as far apart as two gradients let them be, every threshold: nothing tells more."""
+    config, strength = RemovalConfig(masking="output", sigma=0.3, delta=1e-3, tolerance=tolerance), 4.0
+    residual = spent * removal_budget(config, strength)
+    made, mu = promise(config, residual, strength), (residual + tolerance) / (strength * config.sigma)
+    assert gaussian_delta(made.eps, mu) <= config.delta
+    assert made.eps == 0 or gaussian_delta(made.eps * 0.9999, mu) > config.delta, "and nothing is given away"
+    assert made.eps <= config.eps
+    served, anew = residual / strength, -tolerance / strength  # from the minimiser, on its two sides
+    for threshold in np.linspace(-3, 3, 200):
+        above, below = (ndtr((mean - threshold) / config.sigma) for mean in (served, anew))
+        assert above <= math.exp(made.eps) * below + config.delta
+        assert 1 - below <= math.exp(made.eps) * (1 - above) + config.delta
+
+
+def test_the_numbers_of_a_state_are_never_below_in_words():
+    made = promise(OUTPUT, 0.012, 5.0)
+    assert 0 < made.eps < 0.1
+    told = float(made.words[0].split("(")[1].split(",")[0])
+    assert made.eps <= told <= made.eps * 1.01
+    assert "at most (1, 0.0001)" in " ".join(made.words)
+    assert [upward(number) for number in (0.1, 1.0, 0.0, 0.12341, 1e-300, 123456.0)] == [
+        *("0.1", "1", "0", "0.124", "1e-300", "124000")
+    ]
+
+
+@pytest.mark.parametrize("residual", [1e-3, 1e-9])
+def test_squares_lie_within_their_distance_of_training_anew(residual):
+    """Both stop anywhere their gradients allow; where no record curves the loss they are as far apart as is said."""
+    config, strength, rng = replace(SQUARES, tolerance=1e-3), 5.0, np.random.default_rng(0)
+    within = promise(config, residual, strength).within
+    for records in (0, 1, 5):
+        rows = rng.normal(size=(records, 3)) / 2
+        hessian = rows.T @ rows + strength * np.eye(3)
+        for _ in range(50):
+            one = rng.normal(size=3)
+            ways = [(one, -one), (one, rng.normal(size=3))]
+            for here, there in ways:
+                left = np.linalg.solve(hessian, residual * here / np.linalg.norm(here))
+                anew = np.linalg.solve(hessian, config.tolerance * there / np.linalg.norm(there))
+                away = np.linalg.norm(left - anew)
+                assert away <= within
+                assert records or there is not ways[0][1] or away >= within * (1 - 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "told", "fine"),
+    [
+        (SQUARES, {}, True),
+        (SQUARES, {"within": 1e-5}, True),
+        (SQUARES, {"within": 1e-10}, False),
+        (SQUARES, {"within": None}, False),  # as agt promised before it said so
+        (SQUARES, {"exact": False}, False),
+        (OUTPUT, {}, True),
+        (OUTPUT, {"eps": 1.0}, True),  # what the settings promise of every state
+        (OUTPUT, {"eps": 0.01}, False),
+        (OUTPUT, {"eps": None}, False),
+        (OUTPUT, {"delta": 0.0}, False),
+        (OUTPUT, {"within": 0.0}, False),
+        (replace(OUTPUT, masking="loss"), {"eps": 0.1}, False),
+        (replace(OUTPUT, masking="loss"), {"adaptive": True}, False),
+    ],
+)
+def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
+    residual, strength = (5e-10, 5.0) if config is SQUARES else (0.02, 5.0)
+    run = SimpleNamespace(
+        config={"certificate": plain_of(config)}, json=lambda name: {"strength": 5.0, "residual": residual}
+    )
+    said = {**asdict(promise(config, residual, strength)), **told}
+    with nullcontext() if fine else pytest.raises(Broken, match="a Newton step under masking"):
+        check_promise(said, run, residual)
+    with pytest.raises(Broken, match="beyond what its promise may rest on"):
+        check_promise(said, run, 9.0)
 
 
 def test_a_seed_is_a_simulation():
     for masking in ("loss", "output"):
-        made = promise(RemovalConfig(masking=masking, seed=1), state(), 5.0)
+        made = promise(RemovalConfig(masking=masking, seed=1), 0.01, 5.0)
         assert any("simulation" in fact.why and fact.standing is Standing.VOID for fact in made.assumptions)
         assert not any("drawn anew" in fact.why for fact in made.assumptions)
         assert not made.proved
