@@ -21,6 +21,23 @@ Formal guarantees of ``certified_vote``
     If it differs, each side's votes are a v of the other, which differ in members whose c_i = 1, at most m of them: so
     1 <= F <= m and L = 0 on both sides.
     The same holds with L_i counted in steps of a grid (box.py, ``grid_index``), of which only the second part is asked.
+    Single edits. Where one k replaces a unit (m = 2), a linear head's L_i counts the edits of its shard one by one, each a
+    unit gone or a unit come (``LinearModel.by_edit``): sound and 1-Lipschitz for such edits, as under add_remove. F and L
+    are the same functions of these L_i.
+    Sound: shard i loses a_i units and gains b_i, which are a_i + b_i edits, those gone first, so that whatever lies between
+    is part of a shard that was trained on (n_max). y_i stands while a_i + b_i < c_i; the rest is as above, F <= 2 k.
+    1-Lipschitz. One edit moves c_i by at most 1, and turns y_i only where c_i = 1 on both sides. If a replacement takes
+    from one shard and puts into another, it is one edit of each, and the argument above holds as it stands, F <= 2
+    included. If both fall into one shard i, they are two edits of it. Either y_i stays and c_i moves by at most 2; or y_i
+    turns, and c_i <= 2 on both sides, since two edits turn no label of L_i >= 2: the cost of each v, 0 or c_i, moves by at
+    most 2. With the same winner F moves by at most 2 and L by at most 1. With another, each side's votes are a v of the
+    other that differs in i alone, F <= c_i <= 2, and L = 0 on both sides.
+    The way from a shard to its neighbour leads through one with a unit fewer. B, n_max and what else rests on a size are
+    the run's constants there too, as everywhere (condition c): a member's share of the declared size, or numbers of the
+    configuration. Where nothing was declared they are the shard's own number, c is not held, and either kind of distance
+    speaks of training with that same number alone: a unit that changes shards would change it on both sides.
+    Members without such a count (boxes, tubes) enter with that of k, beside others or not: a label that turns has
+    a_i + b_i >= max(a_i, b_i) >= c_i, and c_i moves by at most 1 where both edits fall into one shard.
     Range. Distances are at most 2^31: those of boxes end with the grid (2^30), closed forms are capped there, a public
     constant, so that no data make a vote fail. T members cost T (2^31 + 1) at most, below 2^45 for T <= 10^4. Sums that
     hold a ``_NEVER`` are replaced by it before they are compared.
@@ -66,6 +83,11 @@ Formal guarantees of ``margin_vote``
     member i loses a_i, and its bound at a_i holds as it stands; the a_i sum to k at most, so the sum is at least F(D, k).
     Edits that a shard sees in halves (m = 2): of k edits let shard i lose a_i units and gain b_i, sum_i a_i <= k, sum_i b_i
     <= k. They are k neighbours one after another, as above, each of which touches two members at most.
+    Single edits. Where one k replaces a unit, a linear head's envelope counts the edits of its shard one by one (see
+    ``certified_vote``, constants included), (1) holding for each. A replacement is two edits, of two members or of one, and
+    for that one l_i(D, j + 2) <= l_i(D', j) by (1) twice. So F(D', b) >= F(D, b + 2) as in the step above, and the rest
+    follows with m = 2. Sound without a chain of neighbours: of k <= L replacements shard i sees a_i + b_i edits, those gone
+    first, and these sum to 2 k <= B at most.
     In steps of a grid (``counting=index``) all of this holds with j counting steps, but for soundness, which is not asked.
     The convolution is computed exactly, in integers, over allocations of up to REACH.
 

@@ -114,6 +114,11 @@ class BoxModel:
         """The end of the grid."""
         return self.box.ks[-1]
 
+    @property
+    def by_edit(self) -> "BoxModel":
+        """Itself: boxes know nothing of single edits (``LinearModel.by_edit``)."""
+        return self
+
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""
         self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")

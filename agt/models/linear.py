@@ -131,6 +131,11 @@ class ClosedFormModel:
         """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a number."""
         return numbers_of(self.training, self.settings.training.by_recipe)
 
+    @property
+    def by_edit(self) -> Self:
+        """As ``LinearModel.by_edit``; itself where nothing is known of single edits."""
+        return self
+
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
@@ -320,6 +325,18 @@ class LinearModel(ClosedFormModel):
         reach, move = 2 * self.trained.sensitivity.radius, self.trained.loss.pair * self.trained.sensitivity.per_k
         most = FARTHEST if reach >= FARTHEST * move else int(reach / move) + 2
         return max(self.settings.kgrid.ks[-1], most)
+
+    @property
+    def by_edit(self) -> Self:
+        """The same head, its certificates counting single edits, a unit gone or a unit come, whatever one k is.
+
+        They are those of add_remove, to the bit: training, rho and rounding know nothing of the relation but how many rows
+        one k moves, and a single edit moves ``unit_rows``.
+        """
+        sensitivity, rows = self.trained.sensitivity, self.settings.relation.unit_rows
+        if sensitivity.rows == rows:
+            return self
+        return replace(self, trained=replace(self.trained, sensitivity=replace(sensitivity, rows=rows)))
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64, of public features [n, w]."""

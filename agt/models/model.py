@@ -55,7 +55,7 @@ from agt.training.loop import NoisePlan, OnProgress, Progress
 
 SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
-MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); of margins, envelope(features, ks)
+MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); by_edit; of margins, envelope(features, ks)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,12 @@ class EnsembleModel:
 
     @property
     def farthest(self) -> int:
-        """As far as all members together reach, or a vote of margins looks; and as many votes as there are."""
+        """As far as all members together reach, or a vote of margins looks; and as many votes as there are.
+
+        That covers votes of single edits: ``per_k`` being exactly two of theirs, a linear head withstands at most
+        int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``farthest`` >= int(s) + 2. So the vote's L < F / 2 <=
+        sum (2 int(s) + 4) / 2, which is the sum of int(s) + 2.
+        """
         if self._clip is not None:
             return max(REACH, len(self.members))
         return sum(member.farthest + 1 for member in self.members)
@@ -220,15 +225,17 @@ class EnsembleModel:
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certify every member, then the vote."""
-        certificates, count = [], len(self.members)
+        certificates, edits, count = [], [], len(self.members)
         for done, member in enumerate(self.members, start=1):
+            single = member.by_edit
             certificates.append(member.certify(features, ks))
+            edits.append(certificates[-1] if single is member else single.certify(features, ks))
             on_progress(Progress(done, count, done, count))
-        known = vote(certificates, self.problem.classes)
+        known = vote(certificates, edits, self.problem.classes)
         return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
 
     def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
-        """The vote of margins with its distance in records, and in steps of the grid: on a dense one they are the same."""
+        """The vote of margins with its distance in records, and in steps of the grid: on a dense one the first is both."""
         grid = self.settings.kgrid
         by_distance = self._margin_vote(features, ks, clip, steps=False)
         if ks is None and grid.dense:
@@ -240,20 +247,22 @@ class EnsembleModel:
         at_once = max(1, self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH))
 
         def work(rows: slice) -> Vote:
-            some = [member.envelope(features[rows], ks) for member in self.members]
-            some = some if steps else [envelope.by_record(REACH) for envelope in some]
+            if steps:
+                some = [member.envelope(features[rows], ks) for member in self.members]
+            else:
+                some = [member.by_edit.envelope(features[rows], ks).by_record(REACH) for member in self.members]
             return margin_vote(some, clip, touches=self._touches)
 
         return Vote.joined([*group().shared(len(features), at_once, work)])
 
 
-def vote(members: list[Certificates], classes: int) -> VoteCertificates:
-    """The vote's certificates from the members'."""
+def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
+    """The vote's certificates from the members', and from those that count single edits where a member has such."""
     labels = np.stack([c.prediction for c in members])
-    distances = np.stack([c.stable_distance for c in members])
+    distances, costs = (np.stack([c.stable_distance for c in each]) for each in (members, edits))
     steps = np.stack([grid_index(c.ks, c.certified) for c in members])
     touches = RELATIONS[members[0].relation].touches
-    by_distance, by_steps = (certified_vote(labels, seen, classes, touches=touches) for seen in (distances, steps))
+    by_distance, by_steps = (certified_vote(labels, seen, classes, touches=touches) for seen in (costs, steps))
     return VoteCertificates.of_members(members[0].relation, by_distance, by_steps, labels, distances, classes)
 
 

@@ -5,7 +5,6 @@ it. Everything else follows by brute force over every edit of tiny batches, bit 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 from typing import get_args
@@ -287,36 +286,3 @@ def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
         run((0, 2**14), 2**20)
     with pytest.raises(ConfigError, match=r"5 records exceeds training\.batch\.n_max=3"):
         run((0, 1), 1).step(np.arange(5))
-
-
-# -- broken on purpose ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("field", ["adds", "selects", "mean", "capped"])
-@relations
-def test_the_checks_catch_a_rule_with_one_part_wrong(name: str, field: str) -> None:
-    rule = RELATIONS[name]
-    if field == "capped" and not rule.selects:
-        return  # of nothing that is selected
-    broken = replace(rule, **{field: not getattr(rule, field)})
-    assert sum(missed(name, broken, r) for r in (1, 2)) > 0
-
-
-def counting(rule: Relation, rows: Callable[[int], int]) -> Relation:
-    """The rule with another number of rows at stake."""
-
-    class Miscounting(Relation):
-        def direction(self, sums: Sums, r: torch.Tensor, *others: object) -> tuple[torch.Tensor, torch.Tensor]:
-            return super().direction(sums, torch.tensor([rows(int(r))]), *others)  # type: ignore[arg-type]
-
-        def selected(self, r: int, batch: int, private: int) -> int:
-            return super().selected(rows(r), batch, private)
-
-    return Miscounting(**vars(rule))
-
-
-@relations
-def test_the_checks_catch_bounds_that_forget_an_edit_and_bounds_that_shrink(name: str) -> None:
-    rule = RELATIONS[name]
-    assert missed(name, counting(rule, lambda r: r - 1), 2) > 0
-    assert unnested(name, counting(rule, lambda r: 3 - r), 2) > 0

@@ -254,7 +254,16 @@ class Fitted:
     def certify(self, x: np.ndarray) -> Certificates:
         """Labels and distances of queries [n, width]."""
         each = [self._certify(member, features, x) for member, features in zip(self.members, self.maps, strict=True)]
-        return each[0] if self.setting.members == 1 else vote(each, self.setting.case.classes)
+        if self.setting.members == 1:
+            return each[0]
+        single = [self._certify(self._by_edit(m), f, x) for m, f in zip(self.members, self.maps, strict=True)]
+        return vote(each, single, self.setting.case.classes)
+
+    def _by_edit(self, member: Trained) -> Trained:
+        """A linear head that counts single edits, as ``LinearModel.by_edit``."""
+        if not isinstance(member, LinearTrained):
+            return member
+        return replace(member, sensitivity=replace(member.sensitivity, rows=self.setting.case.unit_rows))
 
     def _certify(self, member: Trained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
         setting = self.setting

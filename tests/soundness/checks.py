@@ -7,6 +7,7 @@ and something for each rule broken on purpose. No tolerance anywhere: the claims
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 
 import numba
 import numpy as np
@@ -460,3 +461,13 @@ def moved_by(one: LinearTrained, two: LinearTrained) -> float:
     apart = one.weight - two.weight
     length = torch.linalg.vector_norm
     return float(length(apart, dim=1).max() if one.loss.kind == "one_vs_all" else length(apart))
+
+
+def one_after_another(joined: list[tuple[np.ndarray, np.ndarray]], states: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(from, to) of two edits, of every two of these."""
+    found = []
+    for (start, middle), (later, end) in product(joined, repeat=2):
+        to = np.full(states, -1)
+        to[later] = end
+        found.append((start[to[middle] >= 0], to[middle][to[middle] >= 0]))
+    return found

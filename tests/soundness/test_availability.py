@@ -25,19 +25,6 @@ def cases(seed: int, classes: int, members: int) -> tuple[np.ndarray, np.ndarray
     return rng.integers(0, 4, shape), rng.integers(0, classes, shape), rng.integers(0, 4, members)
 
 
-def mistaken(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int) -> np.ndarray:
-    """Broken on purpose: a tie that the smaller class wins is taken for the winner's."""
-    known = pending[:, None] <= distances
-    counts = np.stack([((labels == c) & known).sum(axis=0) for c in range(classes)])
-    second, first = np.sort(counts, axis=0)[-2:]
-    return np.asarray(first - second >= (~known).sum(axis=0))
-
-
-def too_sure(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int) -> np.ndarray:
-    """Broken on purpose: a member at whose distance the requests lie one beyond still votes."""
-    return answerable(distances + 1, labels, pending, classes)
-
-
 def agrees(rule: object, seed: int, classes: int, members: int) -> bool:
     distances, labels, pending = cases(seed, classes, members)
     mask = rule(distances, labels, pending, classes)  # type: ignore[operator]
@@ -48,11 +35,6 @@ def agrees(rule: object, seed: int, classes: int, members: int) -> bool:
 @pytest.mark.parametrize("members", [1, 2, 3, 5])
 def test_a_query_is_answered_if_and_only_if_no_vote_of_the_unknown_changes_it(classes: int, members: int) -> None:
     assert all(agrees(answerable, seed, classes, members) for seed in range(20))
-
-
-@pytest.mark.parametrize("rule", [mistaken, too_sure])
-def test_a_broken_rule_is_caught(rule: object) -> None:
-    assert not all(agrees(rule, seed, 3, 4) for seed in range(20))
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -107,13 +107,28 @@ def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
     return certify_linear(trained, phi, "add_remove", DENSE)
 
 
-def ensemble(member: Setup, members: int, each: int = 12) -> Setup:
-    """``members`` of the same kind on hash shards of about ``each`` units; models/model.py certifies their vote."""
+def one_by_one(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
+    """The same, counting single edits where one k replaces a record."""
+    return closed_form(by_edit(trained), phi)
+
+
+def by_edit(trained: LinearTrained) -> LinearTrained:
+    """The head whose certificates count single edits, as ``LinearModel.by_edit``."""
+    return replace(trained, sensitivity=replace(trained.sensitivity, rows=1))
+
+
+def ensemble(member: Setup, members: int, each: int = 12, edits: Setup | None = None) -> Setup:
+    """``members`` of the same kind on hash shards of about ``each`` units; models/model.py certifies their vote.
+
+    Args:
+        edits: the same member, its certificates counting single edits; None: it has none.
+    """
 
     def fit(data: Records, rng: np.random.Generator) -> Model:
         parts = ensemble_training.parts(data, EnsembleConfig(members=members))
         models = [member.fit(part, rng) for part in parts]
-        return lambda x: vote([model(x) for model in models], member.case.classes)
+        single = models if edits is None else [edits.fit(part, rng) for part in parts]
+        return lambda x: vote([model(x) for model in models], [model(x) for model in single], member.case.classes)
 
     return Setup(replace(member.case, n=each * members), fit, member.relation)
 
@@ -134,7 +149,7 @@ def linear_by_margin(case: Case, relation: str = "add_remove") -> Setup:
 
     def fit(data: Records, rng: np.random.Generator) -> Any:
         trained = train_linear(case.recipe(relation), replace(data, features=PHI(data.features, "float64")), PHI.slack)
-        return lambda x: envelope_linear(trained, PHI(x, "float64"), tuple(range(1, 65)))
+        return lambda x: envelope_linear(by_edit(trained), PHI(x, "float64"), tuple(range(1, 65)))
 
     return Setup(case, fit, relation)
 
@@ -178,7 +193,14 @@ SETUPS = [
     pytest.param(ensemble(boxes(BINARY, "substitute"), 3), 3, id="ensemble of boxes, substitute"),
     pytest.param(ensemble(linear(HEAD), 5), 5, id="ensemble of linear heads"),
     pytest.param(
-        ensemble(linear(replace(LARGE, classes=3), "substitute"), 4, 60), 4, id="ensemble, three classes, substitute"
+        ensemble(
+            linear(replace(LARGE, classes=3), "substitute"),
+            4,
+            60,
+            edits=linear(replace(LARGE, classes=3), "substitute", one_by_one),
+        ),
+        4,
+        id="ensemble, three classes, substitute",
     ),
     pytest.param(margins(linear_by_margin(HEAD), 5), 2, id="margins of linear heads"),
     pytest.param(margins(linear_by_margin(LARGE, "substitute"), 4, 60), 2, id="margins of linear heads, substitute"),
@@ -388,7 +410,7 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
 SPARSE = boxes(BINARY, ks=(0, 2, 5, 8))
 FIRST_BATCH = Case("first batch", training={"loss": "binary_cross_entropy", "lr": 1.0, "decay": 50.0, "epochs": 1})
 FIVE = ensemble(linear(HEAD), 5)
-TWO = ensemble(linear(HEAD, "substitute"), 2)
+TWO = ensemble(linear(HEAD, "substitute"), 2, edits=linear(HEAD, "substitute", one_by_one))
 
 
 def divided_by(normalizer: float | None) -> Setup:

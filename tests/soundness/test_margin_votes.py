@@ -9,6 +9,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from checks import one_after_another
 
 from agt.certificates import votes
 from agt.certificates.box import REACH, Envelope
@@ -110,6 +111,18 @@ def test_every_edit_of_every_state(members: int, places: int, touches: int) -> N
         if touches == 1:  # and nothing is given away: walkers can go where the envelopes say
             assert (vote.distance[least < 99] == least[least < 99] - 1).all()
             assert (vote.distance[least == 99] == REACH).all() or not (least == 99).any()
+
+
+@pytest.mark.parametrize(("members", "places"), [(1, 15), (2, 9), (3, 5)])
+def test_every_replacement_of_every_state(members: int, places: int) -> None:
+    """Envelopes of single edits: a replacement is two of them, of two members or of one, and nothing is lost."""
+    joined = one_after_another(edits(members, places, 1), places**members)
+    for seed in range(3):
+        vote = margin_vote(envelopes(tables(members, places, seed), states(members, places)), CLIP, touches=2)
+        least = away(vote.prediction, joined)
+        assert torn(vote, joined) == 0
+        assert vote.distance[least < 99].tolist() == (least[least < 99] - 1).tolist()
+        assert vote.distance[least < 99].max() > 0
 
 
 def test_one_member_is_itself() -> None:

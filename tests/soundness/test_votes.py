@@ -1,7 +1,11 @@
-"""Votes of many small models: distances against brute force, members that their shard alone decides."""
+"""Votes of many small models: distances against brute force, members that their shard alone decides.
+
+And votes of linear heads under substitute, whose members count single edits.
+"""
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,15 +13,18 @@ from threadpoolctl import threadpool_limits
 
 import agt
 from agt.audit.neighbours import retrained
-from agt.certificates.votes import certified_vote, plain_vote
+from agt.certificates.box import Certificates, Envelope
+from agt.certificates.stability import ClosedForm
+from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
 from agt.data.dataset import Records
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.planning import Evidence
 from agt.mechanisms.published import GaussianArgmax, NoisyArgmax
+from agt.models.model import EnsembleModel, vote
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
-from agt.training.ensemble import shards
+from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.ridge import FARTHEST, _pulls, labels, logistic, on_lattice, ridge, targets_of
 
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))
@@ -240,3 +247,115 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
         wrong = labelling.labels(queries, SeededRandomness(0)) != evidence.labels
         assert abs(1 - wrong.mean() - expected) < 0.25
         assert 0.6 < expected < 1
+
+
+# -- votes of linear heads, under substitute -------------------------------------------------------------------------------
+
+EACH = 4  # records of a shard, of 3
+HEADS: dict[str, Any] = {
+    "stability": {"certificate": "stability", "lr": 0.01, "epochs": 1, "batch": {"count": 2, "n_max": 20}},
+    "erm": {"certificate": "erm", "weight_decay": 5.0, "lr": 0.1},
+    "two rows a unit": {"certificate": "stability", "lr": 0.01, "epochs": 1, "unit_rows": 2, "batch": {"count": 1}},
+    "margins": {"certificate": "erm", "weight_decay": 5.0, "lr": 0.1, "vote": "margins", "margin_clip": 0.05},
+}
+
+
+def heads(relation: str = "substitute", unit_rows: int = 1, **settings: Any) -> EnsembleModel:
+    """Three members, ``EACH`` units in each shard."""
+    rng, names = np.random.default_rng(3), np.array([f"r{at}" for at in range(60)])
+    home = shards(names, EnsembleConfig(members=3))
+    units = np.repeat(np.concatenate([names[home == member][:EACH] for member in range(3)]), unit_rows)
+    n = len(units)
+    y = (rng.random(n) < 0.7) * 1
+    x = np.stack([np.where(y, 3.0, -3.0) + rng.normal(size=n), rng.normal(size=n)], axis=1)
+    declared = agt.Declared(classes=[0, 1], size=n, features=True, settings=True, ids=True)
+    ids = np.array([f"{unit}/{at}" for at, unit in enumerate(units)]) if unit_rows > 1 else units
+    known = {"ids": ids, "declared": declared, "units": units, "clip": 0.5, "compute": {"threads": 1}} | settings
+    model = agt.fit(x, y, members=3, relation=relation, unit_rows=unit_rows, **known).model  # type: ignore[arg-type]
+    assert isinstance(model, EnsembleModel)
+    return model
+
+
+def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """([2^12, n] labels, [2^12, n] distances, [2^12, n] what they would be without single edits): of every set of units.
+
+    A member is a function of its shard alone: each is trained on the 16 subsets of its own.
+    """
+    everybody, queries = model.problem.dataset.train, QUERIES[:6] * 2
+    home = shards(everybody.units, model.settings.ensemble)
+    ranks = {unit: at for h in range(3) for at, unit in enumerate(np.unique(everybody.units[home == h]))}
+    place = np.array([ranks[unit] for unit in everybody.units])
+    made = [retrained(model.problem, everybody.take((mask >> place & 1) == 1)) for mask in range(2**EACH)]
+    dealt = list(np.unravel_index(np.arange(2 ** (3 * EACH)), (2**EACH,) * 3))
+    if model.settings.ensemble.vote == "margins":
+        known = [margins_of(model, made, dealt, queries, count) for count in (True, False)]
+    else:
+        each, edits = ([stacked(made, h, dealt[h], queries, one) for h in range(3)] for one in (False, True))
+        known = [vote(each, edits, 2), vote(each, each, 2)]
+    for code in np.random.default_rng(0).integers(0, 2 ** (3 * EACH), 4):
+        some = retrained(model.problem, everybody.take((code >> (EACH * (2 - home) + place) & 1) == 1)).certify(queries)
+        rows = slice(code * len(queries), (code + 1) * len(queries))
+        assert some.stable_distance.tolist() == known[0].distance[rows].tolist()
+        assert some.prediction.tolist() == known[0].prediction[rows].tolist()
+    shape = (-1, len(queries))
+    return known[0].prediction.reshape(shape), known[0].distance.reshape(shape), known[1].distance.reshape(shape)
+
+
+def stacked(made: list[Any], member: int, at: np.ndarray, queries: np.ndarray, single: bool) -> Certificates:
+    """One member's certificates in every set of units, whose part ``at`` is its shard's."""
+    models = [some.members[member].by_edit if single else some.members[member] for some in made]
+    known = [model.certify(queries) for model in models]
+    label, distance = (np.stack([getattr(c, what) for c in known])[at].ravel() for what in ("prediction", "distance"))
+    return ClosedForm.of(known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance)
+
+
+def margins_of(model: EnsembleModel, made: list[Any], dealt: list[np.ndarray], queries: np.ndarray, single: bool) -> Vote:
+    """The same of margins, whose envelopes end within 16 edits."""
+    known = []
+    for member, at in enumerate(dealt):
+        models = [some.members[member].by_edit if single else some.members[member] for some in made]
+        each = [m.envelope(queries, tuple(range(1, 17))) for m in models]
+        margin = np.stack([e.margin for e in each])[at].ravel()
+        lower, upper = (np.stack([getattr(e, end) for e in each], 1)[:, at].reshape(16, -1) for end in ("lower", "upper"))
+        known.append(Envelope(each[0].ks, margin, lower, upper))
+    return margin_vote(known, model.settings.ensemble.margin_clip or 0.0, touches=2)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_replacement_in_a_small_universe_of_linear_heads(name: str) -> None:
+    """Of 12 units, all 4,096 sets: no label changes within its distance, and neighbours' distances by 1 at most."""
+    label, distance, without = of_every_set(heads(**HEADS[name]))
+    assert (distance >= without).all()
+    assert distance.mean() > 1.3 * without.mean()
+    states, units = np.arange(len(label)), range(3 * EACH)
+    swaps = []
+    for out, come in permutations(units, 2):
+        start = states[(states >> out & 1 == 1) & (states >> come & 1 == 0)]
+        swaps.append((start, start ^ (1 << out) ^ (1 << come)))
+    for start, end in swaps:
+        assert abs(distance[start] - distance[end]).max() <= 1
+        assert not distance[start][label[start] != label[end]].any()
+    for winner in (0, 1):
+        turned = label != winner
+        for k in range(1, int(distance.max()) + 1):
+            turned = np.logical_or.reduce([turned, *(moved(turned, *swap) for swap in swaps)])
+            assert not (turned & (label == winner) & (distance >= k)).any()
+
+
+def moved(turned: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Where a replacement leads to what has turned."""
+    found = np.zeros_like(turned)
+    found[start] = turned[end]
+    return found
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_single_edits_are_those_of_add_remove_to_the_bit(name: str) -> None:
+    settings = dict(HEADS[name])
+    for one, other in zip(heads(**settings).members, heads(relation="add_remove", **settings).members, strict=True):
+        assert one.by_edit.trained.sensitivity == other.trained.sensitivity
+        assert one.trained.sensitivity.per_k == 2 * other.trained.sensitivity.per_k
+        assert one.trained.weight.tolist() == other.trained.weight.tolist()
+        assert other.by_edit is other
+        found, expected = one.by_edit.certify(QUERIES), other.certify(QUERIES)
+        assert found.stable_distance.tolist() == expected.stable_distance.tolist()

@@ -27,7 +27,8 @@ def of(folder: Path, units: int, members: tuple[int, ...] | None = None) -> Pend
     return PendingErasures(run, units, members)
 
 
-VOTES = vote([member([1, 1, 1], [0, 4, 0]), member([1, 1, 0], [3, 3, 0]), member([1, 0, 0], [3, 0, 0])], 2)
+MEMBERS = [member([1, 1, 1], [0, 4, 0]), member([1, 1, 0], [3, 3, 0]), member([1, 0, 0], [3, 0, 0])]
+VOTES = vote(MEMBERS, MEMBERS, 2)
 
 
 def test_each_member_counts_what_waits_for_it(tmp_path: Path) -> None:
