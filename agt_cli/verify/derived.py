@@ -548,11 +548,11 @@ def _check_labels(record: Record, trained: Trained | None) -> None:
     record.findings.ok("labels", f"{count}, as many as were counted{', each one of the classes' if classes else ''}")
 
 
-def labels_of(record: Record) -> pa.Array | None:
+def labels_of(record: Record) -> pa.DictionaryArray | None:
     """[n] the labels that were released, in their order; None: there are none.
 
     Raises:
-        Broken: the table is none that agt writes.
+        Broken: the table is none that agt writes, or a parquet file of other rows than were counted.
     """
     name = next((name for name in LABEL_FILES if record.holds(name)), None)
     if name is None:
@@ -561,17 +561,32 @@ def labels_of(record: Record) -> pa.Array | None:
     try:
         if name == LABEL_FILES[0]:
             rows = csv.reader(TextIOWrapper(BytesIO(content), "utf-8", newline=""), strict=True)
-            parts = [_named(next(rows), pa.array((_label(row) for row in rows), pa.string()).dictionary_encode())]
-        else:
-            file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=LABEL_COLUMNS[1:])
-            groups = (file.metadata.row_group(at).total_byte_size for at in range(file.metadata.num_row_groups))
-            if sum(groups) > 2**30:
-                raise ValueError("it would unpack to more than a gigabyte")
-            batches = file.iter_batches(columns=LABEL_COLUMNS[1:])
-            parts = [_named(file.schema_arrow.names, batch.column(0)) for batch in batches]
+            return _named(next(rows), pa.array((_label(row) for row in rows), pa.string()).dictionary_encode())
+        return _parquet_labels(content, record.metrics.get("answered", record.metrics.get("n_queries")))
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
         raise Broken(f"{name} is no proper {name.split('.')[1]} ({error})") from None
-    return pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
+
+
+def _parquet_labels(content: bytes, count: object) -> pa.DictionaryArray:
+    """The labels of a parquet file of ``count`` rows, in 4 bytes a row and each class's name once.
+
+    A row that agt writes holds a name in plain, 4 bytes and its letters, and Snappy unpacks 3 bytes to 64 at most.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=LABEL_COLUMNS[1:])
+    heads, rows = file.metadata, file.metadata.num_rows
+    columns = (heads.row_group(at).column(c) for at in range(heads.num_row_groups) for c in range(heads.num_columns))
+    if rows != count or rows > 6 * len(content) or any(c.compression not in ("SNAPPY", "UNCOMPRESSED") for c in columns):
+        raise ValueError(
+            f"{rows} rows in {len(content)} bytes, packed as agt does not, or not the {count} that were counted"
+        )
+    codes, places, start = np.empty(rows, np.int32), dict[str, int](), 0
+    for batch in file.iter_batches(columns=LABEL_COLUMNS[1:]):
+        part = _named(file.schema_arrow.names, batch.column(0))
+        place = np.array([places.setdefault(word, len(places)) for word in part.dictionary.to_pylist()], np.int32)
+        codes[start : start + len(part)] = place[part.indices.to_numpy()]
+        start += len(part)
+    labels = pa.DictionaryArray.from_arrays(codes[:start], pa.array(list(places), pa.string()))
+    return _named(LABEL_COLUMNS, labels)
 
 
 def _named(columns: list[str], labels: Any) -> Any:

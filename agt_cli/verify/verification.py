@@ -383,7 +383,8 @@ def _compare_labels(record: Record, trained: Trained | None, ledger: Ledger, deb
     released, classes = labels_of(record), [] if trained is None else trained.classes
     if released is None or not classes or "answered" not in record.metrics:
         return
-    places = iter(released.cast("string").to_pylist())
+    names = released.dictionary.to_pylist()
+    places = (names[code] for code in released.indices.to_numpy())
     drawn = ledger.labels_on(debits)
     if len(drawn) == len(released):
         matched = [classes[label] for label in drawn] == list(places)
