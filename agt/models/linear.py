@@ -630,8 +630,10 @@ class TubeModel(ClosedFormModel):
             ConfigError: a file is missing, or the configuration is one that no tube is proved for.
             UnsoundError: the recorded constants are not the configuration's, or the radii are none.
         """
-        model = cls.untrained(problem, read_features(problem, shelf))
-        weight = read_tensors(shelf, MODEL, {"weight": model.trained.weight})["weight"]
+        features, zero = read_features(problem, shelf), torch.zeros((), dtype=torch.float64)
+        like = zero.expand(cast(HeadConfig, problem.settings.model).hidden[0], features.outputs)
+        weight = read_tensors(shelf, MODEL, {"weight": like})["weight"]  # first: a network of the settings takes memory
+        model = cls.untrained(problem, features)
         like = {"radii": torch.from_numpy(model.trained.radii)}
         radii = read_tensors(shelf, RADII, like, finite=False)["radii"].numpy()
         check_constants(shelf, TUBE, model.constants)

@@ -21,8 +21,10 @@ import agt
 from agt.certificates.box import Certificates
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel, read_features
+from agt.models.heads import HeadConfig
+from agt.models.linear import LinearModel, TubeModel, read_features
 from agt.models.model import KINDS, accuracy
+from agt.models.store import FEATURES
 from agt.models.votes import VotesModel
 from agt.settings import CERTIFICATES, FeaturesConfig
 
@@ -263,9 +265,17 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
         model: Any = untrained(replace(problem, settings=settings), FeatureMap(crosses, 2))
         weight = model.weight if name == "votes" else model.trained.weight
         assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 3, weight.itemsize)
+    problem = fitted("tube").model.problem
+    certificate, model = replace(problem.settings.certificate, features=crosses), HeadConfig((2**24,), "tanh")
+    settings = replace(problem.settings, certificate=certificate, model=model)
+    shelf: Any = SimpleNamespace(
+        folder=Path("folder"), read=lambda name: save({} if name == FEATURES else {"weight": np.zeros((64, 3))})
+    )
+    with pytest.raises(UnsoundError, match=r"expected torch.float64 \(16777216, 1048579\)"):
+        TubeModel.load(replace(problem, settings=settings), shelf)
     landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")
+    problem = fitted("erm").model.problem
     certificate = replace(problem.settings.certificate, features=landmarks)
-    shelf: Any = SimpleNamespace(folder=Path("folder"), read=lambda name: save({}))
     with pytest.raises(UnsoundError, match=r"expected .'projection', 'root'."):
         read_features(replace(problem, settings=replace(problem.settings, certificate=certificate)), shelf)
 
