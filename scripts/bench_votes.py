@@ -41,7 +41,7 @@ class Split:
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray, tested: np.ndarray, features: str = "none") -> "Split":
         x = x.reshape(len(x), -1).astype(np.float64)
-        return cls(whole(FeatureMap.blank(FeaturesConfig(map=features), x.shape[1])(x)), y, tested)  # type: ignore[arg-type]
+        return cls(whole(FeatureMap(FeaturesConfig(map=features), x.shape[1])(x)), y, tested)  # type: ignore[arg-type]
 
     @property
     def classes(self) -> int:

@@ -53,9 +53,9 @@ class TubeCase:
 
     @cached_property
     def features_map(self) -> FeatureMap:
-        blank, draw = FeatureMap.blank(self.features, WIDTH), np.random.default_rng(5)
-        matrices = {n: torch.from_numpy(np.rint(draw.normal(size=m.shape) * 2**24)) for n, m in blank.matrices.items()}
-        return blank.with_matrices(matrices)
+        bare, draw = FeatureMap(self.features, WIDTH), np.random.default_rng(5)
+        matrices = {n: torch.from_numpy(np.rint(draw.normal(size=shape) * 2**24)) for n, shape in bare.shapes.items()}
+        return bare.with_matrices(matrices)
 
     @cached_property
     def network(self) -> TubeNetwork:

@@ -22,6 +22,7 @@ from io import BytesIO
 from math import isfinite
 from pathlib import Path, PurePath
 from typing import Any
+from unicodedata import normalize
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from zlib import error as ZlibError
 
@@ -51,7 +52,8 @@ _NPY = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
     re.DOTALL,
 )
-_FORMULA = re.compile(r"[=@]|[+-](?![\d.]+$)")  # how a cell begins that a spreadsheet runs; +1 and -1 are numbers
+_CELL = re.compile(r"[,;|\t\"']")  # where a spreadsheet may end a cell, whatever it takes for a separator
+_FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")  # what it runs; +1 and -1.5 are numbers
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
 
 
@@ -153,10 +155,10 @@ class Portable:
                 raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}")
             matrices = {name: torch.from_numpy(array) for name, array in unpacked(shelf.read(WEIGHTS)).items()}
             weight = matrices.pop("weight").numpy()
-            blank = FeatureMap.blank(validate(FeaturesConfig, node["features"], "features"), node["width"])
-            if {name: like.shape for name, like in blank.matrices.items()} != {n: m.shape for n, m in matrices.items()}:
+            bare = FeatureMap(validate(FeaturesConfig, node["features"], "features"), node["width"])
+            if bare.shapes != {name: tuple(matrix.shape) for name, matrix in matrices.items()}:
                 raise ValueError(f"matrices of other shapes than {RELEASE} says")
-            features = blank.with_matrices(matrices)
+            features = bare.with_matrices(matrices)
             if (
                 weight.ndim != 2
                 or weight.shape[1] != features.outputs
@@ -287,7 +289,7 @@ def _check_trusted(portable: Portable, folder: Path) -> None:
         ConfigError: it names such code, or such a class.
     """
     target = str(portable.source.get("_target_"))
-    runs = [name for name in portable.classes if _FORMULA.match(name)]
+    runs = [name for name in portable.classes if any(map(_FORMULA.match, _CELL.split(normalize("NFKC", name))))]
     ask = "if you trust it, give digest=sha256:... as whoever published the release told you"
     if not target.startswith("agt."):
         raise ConfigError(f"release={folder}: its queries would be read by '{target}', which is no part of agt: {ask}")

@@ -327,13 +327,14 @@ class FeatureMap:
         square = root(landmarks, config.bandwidth, config.root, config.ridge) if config.root else None
         return replace(self, projection=landmarks, root=square)
 
-    @classmethod
-    def blank(cls, config: FeaturesConfig, width: int) -> "FeatureMap":
-        """A map of the right shape, its matrices to be filled in by ``with_matrices``."""
-        whitening = np.zeros((width, width)) if config.whiten else None
-        projection = None if config.map in ("none", "crosses", "scattering") else np.zeros((width, _columns(config)))
-        square = np.zeros((_columns(config),) * 2) if config.map == "landmarks" and config.root else None
-        return cls(config, width, whitening, projection, square)
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Name -> shape of each matrix that such a map takes, which need not be there yet (``with_matrices``)."""
+        config, columns = self.config, _columns(self.config)
+        shapes = {"whitening": (self.width, self.width)} if config.whiten else {}
+        if config.map not in ("none", "crosses", "scattering"):
+            shapes["projection"] = self.width, columns
+        return shapes | ({"root": (columns, columns)} if config.map == "landmarks" and config.root else {})
 
     @property
     def _named(self) -> dict[str, np.ndarray]:
@@ -440,7 +441,7 @@ class FeatureMap:
 
     @property
     def _directions(self) -> np.ndarray:
-        assert self.projection is not None, "of() and blank() make one for every map that has directions"
+        assert self.projection is not None, "every map that has directions was given some"
         return self.projection
 
     def _none(self, v: np.ndarray, length: float) -> np.ndarray:

@@ -186,8 +186,9 @@ class ClosedFormModel:
 def read_features(problem: Problem, shelf: FileReader) -> FeatureMap:
     """The public feature map of a saved model. Raises ConfigError: its file is missing or damaged."""
     width = int(np.prod(problem.dataset.train.features.shape[1:]))
-    blank = FeatureMap.blank(problem.settings.certificate.features, width)
-    return blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
+    bare, zero = FeatureMap(problem.settings.certificate.features, width), torch.zeros((), dtype=torch.float64)
+    like = {name: zero.expand(shape) for name, shape in bare.shapes.items()}
+    return bare.with_matrices(read_tensors(shelf, FEATURES, like))
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class LinearModel(ClosedFormModel):
             sensitivity = erm_sensitivity(setting, cast(ErmConfig, config).tolerance)
         else:
             sensitivity = sgd_sensitivity(setting, cast(StabilityConfig, config).average)
-        zeros = torch.zeros((setting.loss.outputs, setting.width), dtype=torch.float64)
+        zeros = torch.zeros((), dtype=torch.float64).expand(setting.loss.outputs, setting.width)  # takes no memory
         return cls(problem, features, LinearTrained(zeros, setting.loss, setting.plan, sensitivity, setting.training))
 
     def retrained(

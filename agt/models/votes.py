@@ -57,7 +57,7 @@ class VotesModel(ClosedFormModel):
         """Members that saw no record."""
         outputs = 1 if problem.classes == 2 else problem.classes
         shape = (problem.settings.ensemble.members, outputs, features.outputs)
-        return cls(problem, features, torch.zeros(shape, dtype=torch.int32))
+        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape))  # takes no memory
 
     def retrained(
         self,
@@ -66,7 +66,7 @@ class VotesModel(ClosedFormModel):
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """Each member on the records of its shard, in the order of their ids."""
-        config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros_like(self.weight)
+        config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros(self.weight.shape, dtype=torch.int32)
         for member, rows in enumerate(self._shards(records)):
             some = records.take(rows)
             features = whole(self.phi(some.features).astype(np.float64))

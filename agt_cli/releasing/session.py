@@ -215,7 +215,7 @@ class Question:
 
 
 def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
-    """(number, content) of every line that is not blank; None instead of more than ``longest`` bytes, which are skipped."""
+    """(number, content) of every line; None instead of more than ``longest`` bytes, which are skipped."""
     number = 0
     while line := stream.readline(longest + 1):
         number += 1
@@ -223,7 +223,7 @@ def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tupl
             while (rest := stream.readline(longest)) and not rest.endswith(b"\n"):
                 pass
             yield number, None
-        elif line.strip():
+        else:
             yield number, line
 
 

@@ -301,14 +301,18 @@ def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
 def _check_certified(record: Record, trained: Trained | None) -> None:
     """Stable distances are those that metrics.json and the table count; of boxes, which may have gaps, at most those."""
     table = _certified_table(record)
-    rows = _open_parquet(record.read("certificates.parquet")).read().to_pandas()
+    content, words = record.read("certificates.parquet"), ["label", "prediction"]
+    try:
+        file = _open_parquet(content, words, record.metrics["n_queries"], 64)
+        rows, deferred = file.read(["stable_distance", *words]).to_pandas(), "answer" in file.schema_arrow.names
+    except (OSError, pa.ArrowException) as error:
+        raise Broken(f"certificates.parquet is no proper parquet ({error})") from None
     stable, ks = rows["stable_distance"].to_numpy(np.int64), [int(k) for k in table["k"]]
     mean, median = float(stable.mean()), float(np.median(stable))
-    sizes = {"n_queries": len(stable), "stable_distance_mean": mean, "stable_distance_median": median}
-    record.check_metrics("certificates.parquet", **sizes)
-    labels = rows["label"].to_numpy() if "nominal_accuracy" in table and "answer" not in rows else None
-    relation = record.metrics["relation"]
-    made = Certificates(tuple(ks), relation, rows["prediction"].to_numpy(), stable >= np.array(ks)[:, None])
+    record.check_metrics("certificates.parquet", stable_distance_mean=mean, stable_distance_median=median)
+    labels = rows["label"].to_numpy() if "nominal_accuracy" in table and not deferred else None
+    certified: Any = (stable >= k for k in ks)  # a row at a time: a table may have many
+    made = Certificates(tuple(ks), record.metrics["relation"], rows["prediction"].to_numpy(), certified)
     exact = trained is not None and trained.model is not None and not trained.model.problem.settings.certificate.boxes
     for row, then in zip(made.table(labels), table.to_dict("records"), strict=True):
         right = then["certified_fraction"] >= row["certified_fraction"] - SAME
@@ -634,11 +638,11 @@ def _check_labels(record: Record, trained: Trained | None) -> None:
     record.findings.ok("labels", f"{count}, as many as were counted{', each one of the classes' if classes else ''}")
 
 
-def labels_of(record: Record) -> pa.Array | None:
+def labels_of(record: Record) -> pa.DictionaryArray | None:
     """[n] the labels that were released, in their order; None: there are none.
 
     Raises:
-        Broken: the table is none that agt writes.
+        Broken: the table is none that agt writes, or a parquet file of other rows than were counted.
     """
     name = next((name for name in LABEL_FILES if record.holds(name)), None)
     if name is None:
@@ -647,22 +651,43 @@ def labels_of(record: Record) -> pa.Array | None:
     try:
         if name == LABEL_FILES[0]:
             rows = csv.reader(TextIOWrapper(BytesIO(content), "utf-8", newline=""), strict=True)
-            parts = [_named(next(rows), pa.array((_label(row) for row in rows), pa.string()).dictionary_encode())]
-        else:
-            file = _open_parquet(content, LABEL_COLUMNS[1:])
-            batches = file.iter_batches(columns=LABEL_COLUMNS[1:])
-            parts = [_named(file.schema_arrow.names, batch.column(0)) for batch in batches]
+            return _named(next(rows), pa.array((_label(row) for row in rows), pa.string()).dictionary_encode())
+        return _parquet_labels(content, record.metrics.get("answered", record.metrics.get("n_queries")))
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
         raise Broken(f"{name} is no proper {name.split('.')[1]} ({error})") from None
-    return pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
 
 
-def _open_parquet(content: bytes, dictionary: list[str] | None = None) -> pq.ParquetFile:
-    """A table's file. Raises ValueError: it is none, or one that is small and unpacks to much."""
-    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=dictionary)
-    groups = (file.metadata.row_group(at).total_byte_size for at in range(file.metadata.num_row_groups))
-    if sum(groups) > 2**30:
-        raise ValueError("it would unpack to more than a gigabyte")
+def _parquet_labels(content: bytes, count: object) -> pa.DictionaryArray:
+    """The labels of a parquet file of ``count`` rows, in 4 bytes a row and each class's name once.
+
+    A row that agt writes holds a name in plain, 4 bytes and its letters, and Snappy unpacks 3 bytes to 64 at most.
+    """
+    file = _open_parquet(content, LABEL_COLUMNS[1:], count, 6)
+    rows = file.metadata.num_rows
+    codes, places, start = np.empty(rows, np.int32), dict[str, int](), 0
+    for batch in file.iter_batches(columns=LABEL_COLUMNS[1:]):
+        part = _named(file.schema_arrow.names, batch.column(0))
+        place = np.array([places.setdefault(word, len(places)) for word in part.dictionary.to_pylist()], np.int32)
+        codes[start : start + len(part)] = place[part.indices.to_numpy()]
+        start += len(part)
+    labels = pa.DictionaryArray.from_arrays(codes[:start], pa.array(list(places), pa.string()))
+    return _named(LABEL_COLUMNS, labels)
+
+
+def _open_parquet(content: bytes, words: list[str], count: object, dense: int) -> pq.ParquetFile:
+    """A table of ``count`` rows. Args: words: columns of few words; dense: rows that a byte of the file may hold, at most.
+
+    Raises:
+        ValueError: it is none that agt writes, or unpacks to more.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
+    heads, rows = file.metadata, file.metadata.num_rows
+    columns = (heads.row_group(at).column(c) for at in range(heads.num_row_groups) for c in range(heads.num_columns))
+    packed = any(column.compression not in ("SNAPPY", "UNCOMPRESSED") for column in columns)
+    if rows != count or rows > dense * len(content) or packed:
+        raise ValueError(
+            f"{rows} rows in {len(content)} bytes, packed as agt does not, or not the {count} that were counted"
+        )
     return file
 
 

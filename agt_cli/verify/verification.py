@@ -413,7 +413,8 @@ def _compare_labels(record: Record, trained: Trained | None, ledger: Ledger, deb
         )
     if released is None or not classes:
         return
-    places = iter(released.cast("string").to_pylist())
+    names = released.dictionary.to_pylist()
+    places = (names[code] for code in released.indices.to_numpy())
     if len(drawn) == len(released):
         matched = [classes[label] for label in drawn] == list(places)
     else:

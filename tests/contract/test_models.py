@@ -5,21 +5,26 @@ Certificates are compared with brute force: train again without each record, and
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from records import reseal
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
+from agt.errors import UnsoundError
+from agt.models.features import FeatureMap
+from agt.models.linear import LinearModel, read_features
 from agt.models.model import KINDS, accuracy
-from agt.settings import CERTIFICATES
+from agt.models.votes import VotesModel
+from agt.settings import CERTIFICATES, FeaturesConfig
 
 KS = (0, 1, 2, 3)
 # How to train a model of each kind of certificate; a new kind adds a line.
@@ -246,6 +251,23 @@ def swapped(path: Path) -> None:
 
 
 SPOILING: tuple[Callable[[Path], None], ...] = (undefined, renamed, cut, swapped, Path.unlink)
+
+
+def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
+    """Members, features and landmarks of petabytes in config.yaml, beside files of a few bytes."""
+    crosses = FeaturesConfig(map="crosses", count=2**20)
+    for name, members in (("votes", 9999), ("erm", 1)):
+        problem = fitted(name).model.problem
+        settings = replace(problem.settings, ensemble=replace(problem.settings.ensemble, members=members))
+        untrained = {"votes": VotesModel.untrained, "erm": LinearModel.untrained}[name]
+        model: Any = untrained(replace(problem, settings=settings), FeatureMap(crosses, 2))
+        weight = model.weight if name == "votes" else model.trained.weight
+        assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 3, weight.itemsize)
+    landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")
+    certificate = replace(problem.settings.certificate, features=landmarks)
+    shelf: Any = SimpleNamespace(folder=Path("folder"), read=lambda name: save({}))
+    with pytest.raises(UnsoundError, match=r"expected .'projection', 'root'."):
+        read_features(replace(problem, settings=replace(problem.settings, certificate=certificate)), shelf)
 
 
 @examples

@@ -255,10 +255,24 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"source": None}, "its source NoneType"),
         ({"classes": ["0", "\x1b[2J"]}, "no terminal should be sent"),
         ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "would take the class .* for a formula"),
+        *(
+            ({"classes": ["0", name]}, "would take the class .* for a formula")
+            for name in (
+                'a;=HYPERLINK("http://e.vil")',
+                "\uff1dcmd|x",
+                " =1+1",
+                "+.",
+                'a"+b',
+                "a,\uff20x",
+                "x| -y",
+            )
+        ),
         ({"classes": ["-1", "+1.5"]}, ""),
+        ({"classes": ["a; -1.", "b-c = d, e+"]}, ""),
         ({"noise": {"mu": 1.0, "sigma": 1.0}}, "other numbers"),
         ({"noise": None}, "cannot be read"),
         ({"width": 10**12, "features": {"map": "fourier", "count": 10**6}}, "cannot be read"),
+        ({"width": 2**40, "features": {"whiten": 1.0, "public": "test"}}, "matrices of other shapes"),
     ],
 )
 def test_what_a_stranger_wrote_into_a_release_is_checked(

@@ -111,10 +111,10 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, against:
 
 def features(case: Case) -> FeatureMap:
     """The case's feature map."""
-    blank = FeatureMap.blank(case.features, WIDTH)
+    bare = FeatureMap(case.features, WIDTH)
     generator, size = np.random.default_rng(5), 2.0 ** (21 if case.features.map == "landmarks" else 24)
-    return blank.with_matrices(
-        {n: torch.from_numpy(np.rint(generator.normal(size=m.shape) * size)) for n, m in blank.matrices.items()}
+    return bare.with_matrices(
+        {n: torch.from_numpy(np.rint(generator.normal(size=shape) * size)) for n, shape in bare.shapes.items()}
     )
 
 

@@ -99,7 +99,7 @@ def linear(
     return Setup(case, fit, relation)
 
 
-PHI = FeatureMap.blank(FeaturesConfig(), WIDTH)
+PHI = FeatureMap(FeaturesConfig(), WIDTH)
 
 
 def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:

@@ -163,7 +163,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     made = FeatureMap.of(LANDMARKS, dataset())
     longer = {name: matrix * 4 for name, matrix in made.matrices.items()}
     with pytest.raises(UnsoundError, match="projection matrix has entries that no exact product can take"):
-        FeatureMap.blank(LANDMARKS, 5).with_matrices(longer)
+        FeatureMap(LANDMARKS, 5).with_matrices(longer)
 
 
 def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None:

@@ -201,11 +201,11 @@ def test_whitening_reads_no_private_row() -> None:
 def test_a_recorded_map_is_the_map() -> None:
     config, data = FeaturesConfig(map="relu", count=5, whiten=0.5, public="test"), dataset()
     made = FeatureMap.of(config, data)
-    again = FeatureMap.blank(config, 6).with_matrices(made.matrices)
+    again = FeatureMap(config, 6).with_matrices(made.matrices)
     assert again(data.train.features).tobytes() == made(data.train.features).tobytes()
     broken = {name: matrix + 0.5 for name, matrix in made.matrices.items()}
     with pytest.raises(UnsoundError, match="exact product"):
-        FeatureMap.blank(config, 6).with_matrices(broken)
+        FeatureMap(config, 6).with_matrices(broken)
 
 
 def test_longer_vectors_and_nan_are_refused() -> None:

@@ -62,7 +62,7 @@ def test_wavelets_ignore_brightness_and_turn_with_their_angle() -> None:
 
 def test_a_record_has_the_same_bits_in_any_batch_and_place_and_with_any_threads() -> None:
     x = images(40, 3, 12)
-    made = FeatureMap.blank(SCATTERING, x.shape[1])
+    made = FeatureMap(SCATTERING, x.shape[1])
     whole = made(x)
     assert np.array_equal(np.concatenate([made(x[at : at + 1]) for at in range(40)]), whole)
     order = np.random.default_rng(0).permutation(40)
@@ -73,7 +73,7 @@ def test_a_record_has_the_same_bits_in_any_batch_and_place_and_with_any_threads(
 
 def test_rows_are_of_length_1_also_of_dark_and_of_huge_images() -> None:
     x = np.concatenate([images(3), np.zeros((1, 64)), np.full((1, 64), 1e-200), images(1) * 1e200])
-    phi = FeatureMap.blank(SCATTERING, 64)(x)
+    phi = FeatureMap(SCATTERING, 64)(x)
     assert phi.shape == (6, outputs_of(64) + 1) == (6, 81 * 4 + 1)
     lengths = np.linalg.norm(phi, axis=1)
     assert (lengths <= 1).all()
@@ -88,4 +88,4 @@ def test_shapes(width: int, shape: tuple[int, int] | None) -> None:
     assert shape_of(width) == shape
     if shape is None:
         with pytest.raises(ConfigError, match="square"):
-            FeatureMap.blank(SCATTERING, width)
+            FeatureMap(SCATTERING, width)

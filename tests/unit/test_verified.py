@@ -3,8 +3,13 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +18,7 @@ from agt.errors import ConfigError
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
 from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
+from agt_cli.verify.derived import labels_of
 from agt_cli.verify.folders import Record, inventory
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
@@ -191,3 +197,38 @@ def test_visible_text_acts_on_nothing(text: str) -> None:
 def test_long_text_is_cut_and_said_to_be() -> None:
     assert excerpt("x" * 10**6, 5) == "xxxxx... (1,000,000 characters)"
     assert excerpt("a\x1b[31m\u202e\udcff") == "a\\x1b[31m\\u202e\\udcff"
+
+
+# -- labels ----------------------------------------------------------------------------------------------------------------
+
+
+def labels(names: list[str], words: list[str], count: int | None = None, **how: Any) -> list[str]:
+    """What is read of labels.parquet, of which metrics.json counts so many."""
+    file = BytesIO()
+    table = pa.table([pa.array(column, pa.string()) for column in (names, words)], ["record_id", "label"])
+    pq.write_table(table, file, row_group_size=max(7, len(names) // 3), **how)
+    counts = {"n_queries": 20 + len(names), "answered": len(names) if count is None else count}
+    record = SimpleNamespace(holds="labels.parquet".__eq__, read=lambda name: file.getvalue(), metrics=counts)
+    read = labels_of(cast(Record, record))
+    assert read is not None
+    return cast(list[str], read.to_pylist())
+
+
+def test_labels_are_read_as_they_stand_and_no_more_of_them_than_were_counted() -> None:
+    names, words = [str(n) for n in range(20)], [*"abcbbbb", *"cccccca", *"dbbbbd"]
+    for how in (dict[str, Any](), {"use_dictionary": ["label"], "write_statistics": False}, {"compression": "none"}):
+        assert labels(names, words, **how) == words
+    assert labels([], []) == []
+    with pytest.raises(Broken, match=r"20 rows in .* not the 21 that were counted"):
+        labels(names, words, 21)
+
+
+def test_labels_that_unpack_to_much_are_not_read() -> None:
+    """A name and a class that a dictionary holds once, for a hundred thousand rows: a few hundred bytes."""
+    with pytest.raises(Broken, match="100000 rows in"):
+        labels(["x"] * 100_000, ["a"] * 100_000)
+
+
+def test_labels_that_are_packed_otherwise_are_not_read() -> None:
+    with pytest.raises(Broken, match="packed as agt does not"):
+        labels(["1", "2"], ["a", "b"], compression="zstd")
