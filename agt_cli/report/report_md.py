@@ -322,12 +322,7 @@ def certify_report(
         f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
         OWNER_ONLY,
         *counts_section(subject.relation),
-        "## Results",
-        results_table(table),
-        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
-        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
-        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
-        subject.caveat and f"**With noise in training, {subject.caveat}.**",
+        *results_section(table, subject.caveat),
         *sections,
         "## Figures",
         *figures_section(subject.dataset, captions),
@@ -338,6 +333,18 @@ def certify_report(
         "## Setting of the training run",
         setting_section(trained.config),
     )
+
+
+def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
+    """A certification's table, and how to read it. Args: caveat: what else certificates compare with; empty: nothing."""
+    return [
+        "## Results",
+        results_table(table),
+        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
+        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
+        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
+        caveat and f"**With noise in training, {caveat}.**",
+    ]
 
 
 def results_table(table: pd.DataFrame) -> str:

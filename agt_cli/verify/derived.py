@@ -40,9 +40,11 @@ from safetensors.numpy import load as load_arrays
 
 from agt import __version__
 from agt.audit.findings import AUDIT_FILE, read_audit
+from agt.certificates.box import Certificates
 from agt.errors import DataMissing
 from agt.facts import Standing
 from agt.mechanisms.claims import (
+    APART,
     NO_ACCOUNT,
     Claim,
     Labelling,
@@ -76,7 +78,8 @@ from agt.unlearning import newton
 from agt.unlearning.account import OUTSIDE, Account, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.choices import naming
-from agt_cli.releasing.noise import noise_words
+from agt_cli.releasing.ledgers import NO_LEDGER
+from agt_cli.releasing.noise import REDRAWN, noise_words
 from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
 from agt_cli.report.finished import ACCOUNT_FILE, check_current, home_of
@@ -88,23 +91,45 @@ from agt_cli.report.report_md import (
     guarantee,
     metrics_table,
     publish_section,
-    results_table,
+    results_section,
     setting_section,
     table_metrics,
 )
 from agt_cli.runs.prepare import kept_head, run_without_records, settings_parts
 from agt_cli.runs.queries import LINES
 from agt_cli.unlearn.erasure import account_lines, account_markdown, derive_account
-from agt_cli.verify.folders import Record, first_difference
+from agt_cli.verify.folders import SAME, Record, first_difference
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
 LABEL_COLUMNS = ["record_id", "label"]
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_CLASSES, MAX_STEPS, MAX_PAGE_BYTES = 10_000, 10**7, 2**20
+PRICE = "the settings are one of "  # of weights that were chosen by private tuning: their guarantee is the total
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
 _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")
 FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
+TITLES = {  # of report.md, by command
+    "train": (
+        *("What k counts", "How good it is, and for whom", "Results", "For the data owner", "The noisy weights"),
+        *("Removing records later", "Can a privacy guarantee rest on this?", "Setting", "Next"),
+    ),
+    "certify": (
+        *("What k counts", "Results", "How good it is, and for whom", "Figures", "Can a privacy guarantee rest on this?"),
+        *("Least stable records", "Setting of the training run"),
+        "For the data owner only: queries outside the public ranges (clipped to them) and lists (counted as other)",
+    ),
+    "plan": (
+        *("Accuracy by total budget and number of queries", "How good it is, and for whom"),
+        *("Can a privacy guarantee rest on this?", "Setting"),
+    ),
+    "predict": ("What is guaranteed", "What may be published", "Setting"),
+    "tune": ("What is guaranteed", "What may be published", "Setting"),
+}
+_BESIDE_CLAIM = re.compile(  # what a release says of its files and counts, and of earlier attempts
+    r"- (release: |no folder release: |answered \d|[\d.e-]+ of the queries are certified up to |weights released earlier "
+    r"|an earlier attempt |\d+ labels were paid for |chosen: |experiment: |candidate: )"
+)
 NOT_AGTS = "the mechanism is none of agt's own, and no code from elsewhere is loaded to look at it"
 OLDER = "written by agt {}, and this is {}: their words may differ"
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
@@ -209,6 +234,9 @@ def claims_of(record: Record, trained: Trained | None) -> tuple[str, ...]:
         return _check_release(record, trained) if record.spent else _check_free(record)
     if record.command == "audit":
         return _check_audit(record)
+    if record.command == "certify":
+        with record.findings.looking("certificates"):
+            _check_certified(record, trained)
     return _certified(trained.record) if trained is not None else ()
 
 
@@ -236,21 +264,61 @@ def _check_page(record: Record, trained: Trained | None) -> None:
         before = {name: value for name, value in record.metrics.items() if name != "noise_proved"}  # which came after it
         blocks += ["## Results", metrics_table(before), *_noise_section(record, trained)]
     if record.command == "certify":
-        blocks += ["## Results", results_table(_certified_table(record))]
+        noisy = REDRAWN in text
+        if trained is not None and trained.model is not None:
+            noisy = trained.model.problem.settings.noise is not None
+        blocks += results_section(_certified_table(record), REDRAWN if noisy else "")
     if record.holds(CLAIM_FILE):
         blocks += ["## What is guaranteed", bullets(read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)).words)]
-    if record.command == "predict" and not record.environment.get("release"):
+    if record.command == "predict":
         blocks += publish_section(_publishable(record))
     there, derived = sections(text), sections(document(*blocks, "## Setting", setting_section(record.config)))
     for title, body in derived.items():
-        if title in there and body not in there[title]:
+        if title in there and not _is_section(title, there[title], body, record):
             raise Broken(f"report.md says something else below '{title}' than the record does")
+    titles = {f"## {title}" for title in TITLES.get(record.command, ())}
+    if titles and (strange := there.keys() - titles):
+        raise Broken(f"report.md has a section that agt {record.command} does not write: {strange.pop()}")
     if conditions and standings(conditions) not in text:
         raise Broken("report.md says otherwise than conditions.json how each condition stands")
     page = report_page(text, lambda name: record.read(name) if record.holds(name) else None)
     if record.holds("report.html") and page.encode() != record.read("report.html"):
         raise Broken("report.html is not report.md")
     record.findings.ok("report", "report.md says what the other files do")
+
+
+def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
+    """Whether a section of report.md is what other files make it, lines apart that no file has."""
+    if title == "## What is guaranteed" and not by_lines(record):
+        before, found, after = text.partition(derived)
+        rest = (line for line in (*before.splitlines(), *after.splitlines()) if line)
+        return bool(found) and all(_BESIDE_CLAIM.match(line) for line in rest)
+    loose = ("## What is guaranteed", "## The noisy weights", "## Removing records later")
+    waiting = title == "## Results" and "waiting" in record.metrics  # how many, and since when, is in the training run
+    return derived in text if title in loose or waiting else derived == text
+
+
+def _check_certified(record: Record, trained: Trained | None) -> None:
+    """Stable distances are those that metrics.json and the table count; of boxes, which may have gaps, at most those."""
+    table = _certified_table(record)
+    content, words = record.read("certificates.parquet"), ["label", "prediction"]
+    try:
+        file = _open_parquet(content, words, record.metrics["n_queries"], 64)
+        rows, deferred = file.read(["stable_distance", *words]).to_pandas(), "answer" in file.schema_arrow.names
+    except (OSError, pa.ArrowException) as error:
+        raise Broken(f"certificates.parquet is no proper parquet ({error})") from None
+    stable, ks = rows["stable_distance"].to_numpy(np.int64), [int(k) for k in table["k"]]
+    mean, median = float(stable.mean()), float(np.median(stable))
+    record.check_metrics("certificates.parquet", stable_distance_mean=mean, stable_distance_median=median)
+    labels = rows["label"].to_numpy() if "nominal_accuracy" in table and not deferred else None
+    certified: Any = (stable >= k for k in ks)  # a row at a time: a table may have many
+    made = Certificates(tuple(ks), record.metrics["relation"], rows["prediction"].to_numpy(), certified)
+    exact = trained is not None and trained.model is not None and not trained.model.problem.settings.certificate.boxes
+    for row, then in zip(made.table(labels), table.to_dict("records"), strict=True):
+        right = then["certified_fraction"] >= row["certified_fraction"] - SAME
+        if row["k"] and (not right or (exact and first_difference({name: then[name] for name in row}, row))):
+            raise Broken(f"tables/certified.csv is not what certificates.parquet makes it at k = {row['k']}")
+    record.findings.ok("certificates", "the table and metrics.json count the stable distances of certificates.parquet")
 
 
 def _certified_table(record: Record) -> pd.DataFrame:
@@ -275,15 +343,17 @@ def _noise_section(record: Record, trained: Trained | None) -> list[str]:
 def _publishable(record: Record) -> str | None:
     """What a release's page says may be published; None: nothing."""
     labels = next((name for name in LABEL_FILES if record.holds(name)), None)
+    if record.environment.get("release"):
+        return f"`{labels}`"
     if not record.metrics.get("proved"):
         return None
     if labels is None:
-        return "The labels on standard output" if _by_lines(record) else "That number"
+        return "The labels on standard output" if by_lines(record) else "That number"
     more = ", `released_weights.safetensors` and the folder `release`" if record.holds(WEIGHTS_FILE) else ""
     return f"`{labels}`{more}"
 
 
-def _by_lines(record: Record) -> bool:
+def by_lines(record: Record) -> bool:
     """Whether questions came line by line: how many there would be was not fixed before the first was drawn."""
     return str(record.config.get("inputs")) == str(LINES)
 
@@ -339,7 +409,7 @@ def tuned(config: Mapping[str, Any]) -> TunedWeights:
 
 def _check_release(record: Record, trained: Trained | None) -> tuple[str, ...]:
     """The budget of a release and its claim, made again; returns what may be claimed, a line each."""
-    findings, spent, claimed = record.findings, record.spent, None
+    findings, claimed = record.findings, None
     simulated = _is_simulated(record, record.config.get("seed"))
     if record.holds(CLAIM_FILE):
         with findings.looking(CLAIM_FILE):
@@ -347,41 +417,58 @@ def _check_release(record: Record, trained: Trained | None) -> tuple[str, ...]:
     if not str(record.config["mechanism"]["_target_"]).startswith("agt.mechanisms."):
         findings.unchecked("budget", NOT_AGTS)
     elif trained is None or trained.model is None:
-        with findings.looking("budget"):
-            _check_alone(record)
         findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
+        with findings.looking("budget"):
+            return _check_alone(record, claimed, simulated)
     else:
         with findings.looking("claim"):
             release, name = _derive_release(record, trained.model, simulated)
             if claimed is not None:
                 _compare_claim(claimed, release, name, record)
             findings.ok("claim", f"made again from model, mechanism, counts and account: {release.claim.text}")
-            return release.claim.text, *((UNFIXED,) if _by_lines(record) else release.spent)
-        return ()
-    return claimed.words if claimed else (str(spent.get("guarantee")), *map(str, spent.get("totals", ())))
+            return release.claim.text, *((UNFIXED,) if by_lines(record) else release.spent)
+    return ()
 
 
-def _check_alone(record: Record) -> None:
-    """Raise Broken unless spent.json says what the mechanism comes to, of any model, and no more than was asked for."""
-    config, spent = record.config, record.spent
+def _check_alone(record: Record, claimed: Statement | None, simulated: bool) -> tuple[str, ...]:
+    """What a release comes to by its own files, of any model; returns what of it may be claimed, a line each.
+
+    Raises:
+        Broken: spent.json, metrics.json or the claim says something else, or more was spent than was asked for.
+    """
+    config, output = record.config, Output(record.spent["what"])
     asked = MechanismConfig.of(config["mechanism"], validate(TotalConfig, config.get("total"), "total"))
-    releases = int(spent["queries"]) if spent["what"] == Output.LABELS else 1
-    count = (asked.total.queries or 1) if _by_lines(record) else releases
+    size, delta = int(record.spent["queries"]), asked.total.delta
+    count = (asked.total.queries or 1) if by_lines(record) else size
     mechanism = asked.mechanism(2, count)  # a guarantee is the same for any number of classes
-    derived = {"mechanism": mechanism.name, "guarantee": str(mechanism.guarantee)}
-    derived["trained_digest"] = _source_digest(record)
-    if difference := first_difference({key: spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json is not what config.yaml and env.json make it: {difference}")
-    within = total(mechanism.guarantee, releases, asked.total.delta)
-    if asked.total.eps is not None and within.eps > asked.total.eps:
-        raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
+    if asked.total.eps is not None:
+        within = total(mechanism.guarantee, size if output is Output.LABELS else 1, delta)
+        if within.eps > asked.total.eps:
+            raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
+    relation, noisy, over = RelationConfig("add_remove"), False, None if output is Output.WEIGHTS else size
+    if claimed is not None:  # between which datasets, and whether training drew noise, is in the training run alone
+        relation = RelationConfig(claimed.neighbours.relation, unit_rows=claimed.neighbours.unit_rows)
+        noisy = any(APART in line for line in claimed.words)
+    rules = {"accounting": config.get("accounting", "rigorous"), "counting": config.get("counting", "distance")}
+    granted = claim(record.conditions, relation, mechanism, **rules, output=output)
+    totals = totals_of(mechanism.guarantee, size, delta) if output is Output.LABELS else ()
+    if output is Output.WEIGHTS:
+        totals = (weights_total(mechanism.guarantee, delta),)
+    release: Release[Any] = Release(granted, _draw_nothing, totals, over, noisy)
+    _compare_spent(record, release, mechanism.name, simulated)
+    if record.metrics.get("proved") and (simulated or not granted.proved):
+        raise Broken("metrics.json says that it is proved, and it is a simulation or a condition does not hold")
+    if claimed is not None and (granted.proved or claimed.proved):
+        _compare_claim(claimed, release, mechanism.name, record)
+    text = granted.text if claimed is not None else str(mechanism.guarantee)
+    return (text, *((UNFIXED,) if by_lines(record) else release.spent)) if granted.proved else ()
 
 
 def _derive_release(record: Record, model: Model, simulated: bool) -> tuple[Release[Any], str]:
     """(the release, its mechanism's name), judged as agt predict judges it; spent.json and metrics.json say the same."""
     config, spent, conditions = record.config, record.spent, record.conditions
     asked = MechanismConfig.of(config["mechanism"], validate(TotalConfig, config.get("total"), "total"))
-    count = (asked.total.queries or 1) if _by_lines(record) else int(record.metrics.get("n_queries", 1))
+    count = (asked.total.queries or 1) if by_lines(record) else int(record.metrics.get("n_queries", 1))
     mechanism, delta = asked.mechanism(model.problem.classes, count), asked.total.delta
     rigour = {"accounting": config.get("accounting", "rigorous"), "counting": config.get("counting", "distance")}
     size, noisy = int(spent["queries"]), model.problem.settings.noise is not None
@@ -389,8 +476,10 @@ def _derive_release(record: Record, model: Model, simulated: bool) -> tuple[Rele
     if isinstance(mechanism, Mechanism):
         granted = Labelling.of(model, mechanism, conditions, **rigour).claim
         release = Release(granted, _draw_nothing, totals_of(mechanism.guarantee, size, delta), size, noisy)
-        if not spent.get("ledger") and not _by_lines(record):
+        if not spent.get("ledger") and not by_lines(record):
             record.check_metrics("spent.json", n_queries=size)
+        if by_lines(record):
+            record.check_metrics("spent.json", reserved=size)
     elif isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
         release = replace(prepare_quantile(model, nothing, mechanism, conditions=conditions, **rigour), queries=size)
@@ -453,7 +542,7 @@ def _read_claim(record: Record, simulated: bool) -> Statement:
 
 def _compare_claim(claimed: Statement, release: Release[Any], mechanism: str, record: Record) -> None:
     """Raise Broken unless a claim is the one that the release and its account make, what a ledger declares apart."""
-    lines, account, simulated = _by_lines(record), claimed.account, claimed.simulated
+    lines, account, simulated = by_lines(record), claimed.account, claimed.simulated
     words, counting = list(release.words(simulated, ())), record.config.get("counting", "distance")
     if lines:  # no total is theirs, and their words are those before the first
         most = (record.config.get("total") or {}).get("queries")
@@ -493,6 +582,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
     if config.get("release") or (config.get("mechanism") or {}).get("weights"):
         return (FREE,)
     free = type(stored) is int and stored == answered
+    free = free and (not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None))
     right = f"all {stored} were stored in a ledger, it says, and spent when they were drawn"
     wrong = "no spent.json says what these answers spend, and neither a ledger nor weights released earlier gave them"
     record.findings.compare("budget", free, right, wrong)
@@ -572,13 +662,8 @@ def _parquet_labels(content: bytes, count: object) -> pa.DictionaryArray:
 
     A row that agt writes holds a name in plain, 4 bytes and its letters, and Snappy unpacks 3 bytes to 64 at most.
     """
-    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=LABEL_COLUMNS[1:])
-    heads, rows = file.metadata, file.metadata.num_rows
-    columns = (heads.row_group(at).column(c) for at in range(heads.num_row_groups) for c in range(heads.num_columns))
-    if rows != count or rows > 6 * len(content) or any(c.compression not in ("SNAPPY", "UNCOMPRESSED") for c in columns):
-        raise ValueError(
-            f"{rows} rows in {len(content)} bytes, packed as agt does not, or not the {count} that were counted"
-        )
+    file = _open_parquet(content, LABEL_COLUMNS[1:], count, 6)
+    rows = file.metadata.num_rows
     codes, places, start = np.empty(rows, np.int32), dict[str, int](), 0
     for batch in file.iter_batches(columns=LABEL_COLUMNS[1:]):
         part = _named(file.schema_arrow.names, batch.column(0))
@@ -587,6 +672,23 @@ def _parquet_labels(content: bytes, count: object) -> pa.DictionaryArray:
         start += len(part)
     labels = pa.DictionaryArray.from_arrays(codes[:start], pa.array(list(places), pa.string()))
     return _named(LABEL_COLUMNS, labels)
+
+
+def _open_parquet(content: bytes, words: list[str], count: object, dense: int) -> pq.ParquetFile:
+    """A table of ``count`` rows. Args: words: columns of few words; dense: rows that a byte of the file may hold, at most.
+
+    Raises:
+        ValueError: it is none that agt writes, or unpacks to more.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
+    heads, rows = file.metadata, file.metadata.num_rows
+    columns = (heads.row_group(at).column(c) for at in range(heads.num_row_groups) for c in range(heads.num_columns))
+    packed = any(column.compression not in ("SNAPPY", "UNCOMPRESSED") for column in columns)
+    if rows != count or rows > dense * len(content) or packed:
+        raise ValueError(
+            f"{rows} rows in {len(content)} bytes, packed as agt does not, or not the {count} that were counted"
+        )
+    return file
 
 
 def _named(columns: list[str], labels: Any) -> Any:
@@ -658,16 +760,19 @@ def check_portable(record: Record) -> Portable | None:
 
 
 def _check_words(portable: Portable, findings: Findings) -> None:
-    """The guarantee of the weights, and the total of it that their words name at some delta."""
-    guarantee = guarantee_among(portable.noise)
-    said = [match for line in portable.words if (match := _TOTAL.search(line))]
-    if str(guarantee) not in portable.words[0]:
-        raise Broken(f"its first words are no claim of {guarantee}: {portable.words[0]}")
-    for match in said if isinstance(guarantee, GaussianDP) else ():
-        found = total(guarantee, 1, float(match["delta"]))
-        if f"{found.eps:.6g}" != match["eps"]:
-            raise Broken(f"its words say {match[0]}; {guarantee} comes to {found}")
-    findings.ok("budget", f"worked out again: {guarantee}{''.join(f', {match[0]}' for match in said)}")
+    """The guarantee of the weights, and the total of it that their second line names at some delta."""
+    guarantee, (first, second, *_) = guarantee_among(portable.noise), (*portable.words, "", "")
+    if not first.startswith(f"the released weights are {guarantee} for "):
+        raise Broken(f"its first words are no claim of {guarantee}: {first}")
+    line, match = "", _TOTAL.search(second)
+    if not second.startswith(PRICE) or isinstance(guarantee, GaussianDP):
+        if match is None:
+            raise Broken(f"its second line is no total of {guarantee}: {second}")
+        found = weights_total(guarantee, float(match["delta"]))
+        line = f"for any number of queries: {found}"
+        if second != line:
+            raise Broken(f"its words say {second}; {guarantee} comes to {found}")
+    findings.ok("budget", f"worked out again: {guarantee}{line and f'; {line}'}")
 
 
 def _check_portable_claim(portable: Portable, record: Record) -> None:

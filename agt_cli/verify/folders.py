@@ -39,6 +39,14 @@ WITHOUT_DIGEST = (
     "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list shows "
     "there alone"
 )
+RELEASED = {  # files that say, or are, what was given away -> which commands write them
+    "spent.json": ("train", "tune", "predict"),
+    "claim.json": ("tune", "predict"),
+    "released_weights.json": ("tune", "predict"),
+    "released_weights.safetensors": ("tune", "predict"),
+    "labels.csv": ("predict",),
+    "labels.parquet": ("predict",),
+}
 SAME, TINY = 1e-6, 1e-300  # what another machine's special functions may differ by, relative; where doubles end
 OnFile = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
@@ -188,6 +196,12 @@ class Record(Run):
         wrong = f"status.json says {state!r} of a run of {command!r}; the manifest is of a finished run of {self.command!r}"
         holds = state == "done" and command == self.command
         self.findings.compare("status", holds, f"a finished run of agt {self.command}", wrong)
+        if strange := [name for name, commands in RELEASED.items() if self.holds(name) and self.command not in commands]:
+            self.findings.problem("files", f"agt {self.command} writes no {_some(strange)}: of another command's run")
+        if self.holds("spent.json") and not self.holds("conditions.json"):
+            self.findings.problem(
+                "files", "spent.json is there, and the conditions that it rests on are not: conditions.json"
+            )
         if str(self.environment.get("revision", "")).endswith("+changes"):
             self.findings.note("code", "the source tree that it ran from had changes that no revision names")
 

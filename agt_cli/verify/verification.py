@@ -13,7 +13,7 @@ from typing import Any
 
 from agt import __version__
 from agt.errors import AgtError, ConfigError
-from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
+from agt.ledger.book import NO_HEAD, Book, Charge, Debit, budget, clock, eps_so_far, unit_words
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Output, read_claim
@@ -22,7 +22,7 @@ from agt.mechanisms.portable import COMMAND as RELEASE
 from agt.settings import plain_of
 from agt.store import MANIFEST_FILE, Broken, Manifest, open_plain, read_file, unseal_manifest
 from agt.unlearning.account import OUTSIDE
-from agt_cli.releasing.ledgers import FOLDER, SUFFIX, ledger_path, unit_of
+from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.finished import Run, has_pending_commit
@@ -30,6 +30,7 @@ from agt_cli.report.markdown import Findings
 from agt_cli.verify.derived import (
     CLAIM_FILE,
     Trained,
+    by_lines,
     check_account,
     check_portable,
     claims_of,
@@ -336,16 +337,33 @@ def ledgers_of(record: Record, trained: Trained | None, given: str | None, known
         trained: the training run that it was made from; None: it has none, or that is not there.
         given: where it lies, by name or path; None: where the release's settings say.
     """
-    facts = record.spent.get("ledger")
-    if not facts:
+    facts, named = record.spent.get("ledger") or {}, record.config.get("ledger")
+    stored = record.command == "predict" and not record.spent and record.metrics.get("stored")
+    if not facts and not stored:
+        if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
+            record.findings.problem(
+                "budget", f"config.yaml says ledger={named}, and spent.json names no entry that counts it"
+            )
         return
-    path = _find_ledger(given or record.config.get("ledger"), record.folder)
+    path = _find_ledger(given or named, record.folder)
     if path is None:
-        findings = Findings()
-        words = f"entry {facts['entry']} of the account of {facts['population']} counts it, they say; no ledger was found"
+        findings, population = Findings(), facts.get("population", named)
+        counted = f"entry {facts['entry']} of the account of {population} counts it" if facts else "it has the answers"
+        words = f"{counted}, they say; no ledger was found"
         findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
-        yield VerifiedItem(f"ledger of {facts['population']}", findings.checks)
+        yield VerifiedItem(f"ledger of {population}", findings.checks)
         return
+
+    def compare_stored(ledger: Ledger, findings: Findings) -> None:
+        run, each = record.environment.get("trained_digest"), guarantee_among(record.metrics)
+        paid = {number for number, debit in ledger.history().items() if _answers(debit.charge, run, each)}
+        labels, classes = labels_of(record), [] if trained is None else trained.classes
+        kept = {classes[label] for label in ledger.labels_on(paid)} if classes else set()
+        if not paid or (classes and labels is not None and set(labels.cast("string").to_pylist()) - kept):
+            raise Broken(
+                f"nothing that was paid for here gave these answers, each {each}: they were not stored in this ledger"
+            )
+        findings.ok("entry", f"{len(paid)} entries paid for answers of this run, each {each}: these can be of them")
 
     def compare(ledger: Ledger, findings: Findings) -> None:
         debits = ledger.history()
@@ -353,7 +371,12 @@ def ledgers_of(record: Record, trained: Trained | None, given: str | None, known
         _compare_account(record, ledger, debits[facts["entry"]])
         _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
 
-    yield look_at_ledger(path, known, compare)
+    yield look_at_ledger(path, known, compare if facts else compare_stored)
+
+
+def _answers(charge: Charge, run: object, each: Guarantee) -> bool:
+    """Whether a debit is for labels of a training run, each with this guarantee."""
+    return (charge.output, charge.run, charge.guarantee) == (Output.LABELS.value, run, each)
 
 
 def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
@@ -381,11 +404,17 @@ def _compare_labels(record: Record, trained: Trained | None, ledger: Ledger, deb
     Between them are answers that were repeated: an entry tells nothing of those.
     """
     released, classes = labels_of(record), [] if trained is None else trained.classes
-    if released is None or not classes or "answered" not in record.metrics:
+    if "answered" not in record.metrics:
+        return
+    drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
+    if len(drawn) > anew:  # a question that came twice was drawn once
+        raise Broken(
+            f"the ledger remembers {len(drawn)} labels of this release, and metrics.json counts {anew} answered anew"
+        )
+    if released is None or not classes:
         return
     names = released.dictionary.to_pylist()
     places = (names[code] for code in released.indices.to_numpy())
-    drawn = ledger.labels_on(debits)
     if len(drawn) == len(released):
         matched = [classes[label] for label in drawn] == list(places)
     else:
@@ -407,9 +436,20 @@ def _compare_entry(
     Values are compared, worked out from settings; of what spent.json says in words nothing is.
     """
     spent, paid = record.spent, debits.get(facts["entry"])
-    others = [debits[number] for number in facts.get("entries", ()) if number in debits and number != facts["entry"]]
+    numbers = facts.get("entries", [facts["entry"]])
+    lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
+    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))  # to the second
+    if (
+        [lot.entry.number for lot in lots] != numbers
+        or numbers != sorted({*numbers})
+        or numbers[-1] != facts["entry"]
+        or any(lot.charge != paid.charge for lot in lots)
+        or ("entries" in facts and not by_lines(record))
+        or (record.command == "predict" and not all(began <= lot.entry.time[:19] <= ended for lot in lots))
+    ):
+        raise Broken(f"entries {numbers} are not this run's debits, in order and once each, made while it ran")
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = paid.charge, record if record.command != "predict" else trained.record if trained else None
     ours: dict[str, object] = {
@@ -424,7 +464,7 @@ def _compare_entry(
     theirs: dict[str, object] = {
         "population": book.population.name,
         "guarantee": charge.guarantee,
-        "releases": paid.size + sum(other.size for other in others if other.charge == charge),
+        "releases": sum(lot.size for lot in lots),
         "mechanism": charge.mechanism,
         "output": charge.output,
         "training run": charge.run,
@@ -436,7 +476,7 @@ def _compare_entry(
     if wrong := [name for name in ours if ours[name] != theirs[name]]:
         name = wrong[0]
         raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and {ours[name]} here")
-    earlier = f" with {len(others)} before it" if others else ""
+    earlier = f" with {len(lots) - 1} before it" if len(lots) > 1 else ""
     findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
 
 

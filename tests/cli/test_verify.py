@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from records import reseal
@@ -19,6 +20,7 @@ from agt_cli.cli import main
 from agt_cli.report.markdown import report_page
 from cli.conftest import Agt, Said
 
+CONDITIONS = ("conditions_held", "conditions_declared", "conditions")
 PUBLIC = "training.chosen_on=public"
 TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", PUBLIC, "model=linear")
 LINEAR = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
@@ -297,10 +299,7 @@ def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(outputs: P
 
 def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
     path = outputs / "predict/labels/spent.json"
-    value = json.loads(path.read_text())
-    del value["seal"], value["format"]
-    path.write_bytes(seal_manifest({**value, "totals": ["all 20 together: (0.1, 0)-differentially private in all"]}))
-    reseal(path.parent)
+    spend(path.parent, totals=["all 20 together: (0.1, 0)-differentially private in all"])
     assert "and is ['all 20 together: (20, 0)" in problems(agt("verify", str(path.parent), "--json", "-q"))["claim"]
 
 
@@ -382,6 +381,14 @@ PAGES = {
     "declaration": ("predict/labels", "report.md", "broken if one", "sound even if one"),
     "certified share": ("certify/c", "report.md", "\n| 0 | 1.000 |", "\n| 0 | .999 |"),
     "table": ("certify/c", "tables/certified.csv", "\n1,", "\n1,1"),
+    "a section of its own": (
+        "predict/labels",
+        "report.md",
+        "## Setting",
+        "## In short\n\nAll of it is free.\n\n## Setting",
+    ),
+    "a sentence more": ("predict/labels", "report.md", "## Setting", "All of it is free.\n\n## Setting"),
+    "a line more": ("predict/labels", "report.md", "\n\n## What may", "\n- all of it is free\n\n## What may"),
 }
 
 
@@ -397,8 +404,34 @@ def test_pages_say_what_the_record_does_whatever_was_written_with_them(outputs: 
     (outputs / run / "report.html").write_text(report_page((outputs / run / "report.md").read_text(), figures.get))
     reseal(outputs / run)
     assert re.search(
-        r"says something else below|is not what tables", problems(agt("verify", run, "--json", "-q"))["report"]
+        r"says something else below|is not what tables|does not write",
+        problems(agt("verify", run, "--json", "-q"))["report"],
     )
+
+
+def test_stable_distances_are_those_that_the_table_and_metrics_count(outputs: Path, agt: Agt) -> None:
+    path = outputs / "certify/c/certificates.parquet"
+    table = pd.read_parquet(path)
+    longer, metrics = table["stable_distance"] + 100, path.parent / "metrics.json"
+    table.assign(stable_distance=longer).to_parquet(path, index=False)
+    reseal(path.parent)
+    assert "stable_distance_mean" in problems(agt("verify", "certify/c", "--json", "-q"))["certificates"]
+    brief = {"stable_distance_mean": float(longer.mean()), "stable_distance_median": float(longer.median())}
+    change(metrics, lambda value: value.update(brief))
+    reseal(path.parent)
+    said = problems(agt("verify", "certify/c", "--json", "-q"))
+    assert "certified.csv is not what certificates.parquet makes it at k" in said["certificates"]
+
+
+@pytest.mark.parametrize("command", ["certify", "plan", "data", "doctor"])
+def test_no_other_command_writes_what_a_release_does(outputs: Path, agt: Agt, command: str) -> None:
+    folder = outputs / "predict/labels"
+    change(folder / "status.json", lambda status: status.update(command=command))
+    files = Manifest.read((folder / "manifest.json").read_bytes()).files
+    (folder / "manifest.json").write_bytes(Manifest(command, files).content)
+    reseal(folder)
+    said = problems(agt("verify", "predict/labels", "--json", "-q"))
+    assert f"agt {command} writes no spent.json, claim.json, labels.csv" in said["files"]
 
 
 def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:
@@ -428,6 +461,32 @@ def test_words_of_a_release_are_not_believed(outputs: Path, agt: Agt) -> None:
     change(folder / "release.json", lambda value: value["words"].__setitem__(1, value["words"][1].replace("(1,", "(0.1,")))
     reseal(folder)
     assert "comes to (1, 1e-05)" in problems(agt("verify", str(folder), "--json", "-q"))["budget"]
+
+
+FREE = "for any number of queries: (0.1, 0)-differentially private in all, by the gaussian composition"
+WORDS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a total that is not read": (lambda value: value["words"].__setitem__(1, FREE.replace(", 0)", ",0)")), "no total of"),
+    "a line before it": (lambda value: value["words"].insert(1, "and nobody learns anything"), "no total of"),
+    "words before the claim": (
+        lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"), "its first words are no claim of",
+    ),
+    "another guarantee, and a total that is not its own": (
+        lambda value: (
+            value.update(noise={"eps": 5.0, "delta": 1e-5, **{name: value["noise"][name] for name in ("sigma", "step")}}),
+            value["words"].__setitem__(0, re.sub(r"[\d.]+-Gaussian differ", "(5, 1e-05)-differ", value["words"][0])),
+            value["words"].__setitem__(1, FREE),
+        ),
+        "comes to",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_only_a_total_that_was_worked_out_passes(outputs: Path, agt: Agt, name: str) -> None:
+    folder, (edit, words) = outputs / "predict/weights/release", WORDS[name]
+    change(folder / "release.json", edit)
+    reseal(folder)
+    assert words in problems(agt("verify", str(folder), "--json", "-q"))["budget"]
 
 
 # -- ledgers ---------------------------------------------------------------------------------------------------------------
@@ -478,13 +537,106 @@ def _entry(said: Said) -> str:
 @pytest.mark.parametrize("name", ["predict/labels", "predict/paid", "predict/number"])
 def test_a_release_does_not_become_free_by_leaving_out_what_it_spent(outputs: Path, agt: Agt, name: str) -> None:
     folder = Path(name)
-    manifest = Manifest.read((folder / "manifest.json").read_bytes())
-    files = {file: hash for file, hash in manifest.files.items() if file not in ("spent.json", "claim.json")}
-    for file in manifest.files.keys() - files.keys():
-        (folder / file).unlink()
-    (folder / "manifest.json").write_bytes(Manifest(manifest.command, files).content)
+    for file in ("spent.json", "claim.json"):
+        drop(folder, file)
     said = agt("verify", name, "--json", "-q")
     assert "no spent.json says what these answers spend" in problems(said)["budget"]
+
+
+def test_labels_are_not_stored_where_no_ledger_is(outputs: Path, agt: Agt) -> None:
+    folder = Path("predict/within")
+    for name in ("spent.json", "claim.json"):
+        drop(folder, name)
+    change(folder / "metrics.json", lambda value: value.update(stored=20, answered=20, unanswered=0))
+    change(folder / "config.yaml", lambda value: value.update(ledger="none"))
+    reseal(folder)
+    assert "no spent.json says" in problems(agt("verify", str(folder), "--json", "-q"))["budget"]
+
+
+def test_stored_answers_are_looked_for_in_their_ledger(outputs: Path, agt: Agt) -> None:
+    folder = Path("predict/again")
+    assert "entries paid for answers of this run" in agt("verify", str(folder), "-q", "--json").out
+    change(folder / "metrics.json", lambda value: value.update(mu=0.2))
+    reseal(folder)
+    assert "were not stored in this ledger" in _entry(agt("verify", str(folder), "--json", "-q"))
+    shutil.move("ledgers", "accounts")
+    assert "no ledger was found" in agt("verify", str(folder), "--json", "-q").out
+
+
+def test_a_release_that_names_a_ledger_names_its_entry(outputs: Path, agt: Agt) -> None:
+    drop(Path("predict/paid"), "claim.json")
+    spend(Path("predict/paid"), ledger=None)
+    assert "names no entry that counts it" in problems(agt("verify", "predict/paid", "--json", "-q"))["budget"]
+
+
+ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "totals": (
+        {"totals": ["all 20 together: (0.1, 0)-differentially private in all"]},
+        "is not what this release comes to",
+    ),
+    "no totals": ({"totals": []}, "is not what this release comes to"),
+    "not proved": ({}, "condition does not hold"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_release_whose_training_run_is_away_is_worked_out_again(outputs: Path, agt: Agt, name: str) -> None:
+    folder, (spent, words) = Path("predict/labels"), ALONE[name]
+    change(folder / "env.json", lambda env: env.update(trained_run="/nowhere/x"))
+    if name == "not proved":  # claim.json and metrics.json still say that it is
+        void = agt("train", *TINY[:-2], "model=linear", "hydra.run.dir=train/void", "-q")  # nobody says what chose it
+        assert void.code == 0, void.err
+        shutil.copy("train/void/conditions.json", folder / "conditions.json")
+        counts = {key: json.loads(Path("train/void/metrics.json").read_text())[key] for key in CONDITIONS}
+        change(folder / "metrics.json", lambda value: value.update(counts))
+        change(folder / "config.yaml", lambda value: value.update(accounting="paper"))
+    else:
+        drop(folder, "claim.json")
+    spend(folder, **spent)
+    assert words in problems(agt("verify", str(folder), "--json", "-q"))["budget"]
+
+
+@pytest.mark.parametrize("name", ["predict/paid", "predict/labels", "predict/within", "predict/weights", "predict/number"])
+def test_an_honest_release_verifies_without_its_training_run(outputs: Path, agt: Agt, name: str) -> None:
+    change(Path(name) / "env.json", lambda env: env.update(trained_run="/nowhere/x"))
+    reseal(Path(name))
+    said = agt("verify", name, "--json", "-q")
+    assert said.code == 0, said.out
+    assert "worked out again" in said.out
+
+
+def drop(folder: Path, name: str) -> None:
+    """Take a file out of a folder and its manifest."""
+    manifest = Manifest.read((folder / "manifest.json").read_bytes())
+    (folder / name).unlink()
+    files = {file: hash for file, hash in manifest.files.items() if file != name}
+    (folder / "manifest.json").write_bytes(Manifest(manifest.command, files).content)
+
+
+def spend(folder: Path, **values: Any) -> None:
+    """Edit spent.json, and seal it and the folder again."""
+    value = json.loads((folder / "spent.json").read_text())
+    del value["seal"], value["format"]
+    (folder / "spent.json").write_bytes(seal_manifest({**value, **values}))
+    reseal(folder)
+
+
+DEBITS: dict[str, tuple[list[int], dict[str, Any]]] = {
+    "one twice": ([0, 0], {}),
+    "not the newest": ([0, 1], {}),
+    "none": ([], {}),
+    "before the run": ([0], {"started": "2999-01-01T00:00:00+00:00", "ended": "2999-01-01T00:00:00+00:00"}),
+}
+
+
+@pytest.mark.parametrize("name", DEBITS)
+def test_each_debit_counts_once_and_for_one_run(outputs: Path, agt: Agt, name: str) -> None:
+    folder, (numbers, status) = Path("predict/paid"), DEBITS[name]
+    ledger = json.loads((folder / "spent.json").read_text())["ledger"]
+    change(folder / "config.yaml", lambda value: value.update(inputs="-"))  # whose debits come one by one
+    change(folder / "status.json", lambda value: value.update(status))
+    spend(folder, ledger={**ledger, "entries": [ledger["entry"] + number for number in numbers]}, queries=3 * len(numbers))
+    assert re.search(r"debits, in order|does not hold what|list index", _entry(agt("verify", str(folder), "--json", "-q")))
 
 
 def test_an_entry_of_another_release_is_a_problem(outputs: Path, agt: Agt) -> None:
