@@ -631,8 +631,8 @@ class TubeModel(ClosedFormModel):
             UnsoundError: the recorded constants are not the configuration's, or the radii are none.
         """
         features, zero = read_features(problem, shelf), torch.zeros((), dtype=torch.float64)
-        like = zero.expand(cast(HeadConfig, problem.settings.model).hidden[0], features.outputs)
-        weight = read_tensors(shelf, MODEL, {"weight": like})["weight"]  # first: a network of the settings takes memory
+        unread = zero.expand(cast(HeadConfig, problem.settings.model).hidden[0], features.outputs)
+        weight = read_tensors(shelf, MODEL, {"weight": unread})["weight"]  # first: a network of the settings takes memory
         model = cls.untrained(problem, features)
         like = {"radii": torch.from_numpy(model.trained.radii)}
         radii = read_tensors(shelf, RADII, like, finite=False)["radii"].numpy()
