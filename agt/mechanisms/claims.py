@@ -271,10 +271,11 @@ def _reason_of_votes(mechanism: Claimable, voting: Voting) -> Reason | None:
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 SCOPE = (
     "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
-    "unit above relation.unit_rows, a class or a value that is missing, and the like); the queries, their number and ids "
-    "are taken to be public, and not to depend on the training records; how long it takes, and what else a machine lets be "
-    "seen of a computation (memory, caches, power), is outside it; that libraries' functions (exp, tanh, erf, softmax) and "
-    "eigenvectors (LAPACK's) err by no more than the bounds charge for them is trusted"
+    "unit above relation.unit_rows, a value that is missing, a single class where none are declared, and the like); the "
+    "queries, their number and ids are taken to be public, and not to depend on the training records; how long it takes, "
+    "and what else a machine lets be seen of a computation (memory, caches, power), is outside it; that libraries' "
+    "functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK's) err by no more than the bounds charge for them is "
+    "trusted"
 )
 APART = (
     "labels released from this run's certificates take the noise that training drew as a public constant: publish such "

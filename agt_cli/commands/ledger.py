@@ -189,10 +189,10 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
 def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
     """Name ledgers in other folders whose people may be the same, and say where people could not be compared."""
     for line in register(config.path, people.table if people else None):
-        console.note(line)
+        console.warn(line)
     if people and not people.table.people:
         name = people.table.name
-        console.note(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
+        console.warn(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:

@@ -45,7 +45,11 @@ class Console:
     def note(self, text: str) -> None:
         """A line for a person, on stderr."""
         if not self.quiet:
-            put(visible(text), "stderr")
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """A line on stderr that nobody asked not to see."""
+        put(visible(text), "stderr")
 
     def say(self, text: str) -> None:
         """A line of the result, on stdout."""

@@ -136,7 +136,7 @@ _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"
 
 
 @dataclass(frozen=True)
-class Trained:
+class ModelRecord:
     """A training run with its model, as its record makes it.
 
     Attributes:
@@ -148,7 +148,7 @@ class Trained:
     model: Model | None
 
     @classmethod
-    def of(cls, record: Record) -> "Trained":
+    def of(cls, record: Record) -> "ModelRecord":
         """Read the model; whatever it is not as the record says is a problem."""
         with record.findings.looking("model"):
             model = _model_of(record)
@@ -207,7 +207,7 @@ def _check_not_better(record: Record, conditions: Any, source: str) -> None:
             raise Broken(f"condition {now.letter} stands better here than {source}")
 
 
-def claims_of(record: Record, trained: Trained | None) -> tuple[str, ...]:
+def claims_of(record: Record, trained: ModelRecord | None) -> tuple[str, ...]:
     """Look at what its command has beside every other's; returns what is certified or guaranteed, a line each.
 
     Args:
@@ -251,7 +251,7 @@ def _check_descent(record: Record, trained: Record) -> None:
                 raise Broken(f"env.json says {key} = {ours}, and the training run {theirs}")
 
 
-def _check_page(record: Record, trained: Trained | None) -> None:
+def _check_page(record: Record, trained: ModelRecord | None) -> None:
     """report.md says what the other files do, and report.html what report.md does."""
     if (version := record.environment.get("agt")) != __version__:
         record.findings.unchecked("report", OLDER.format(version, __version__))
@@ -298,7 +298,7 @@ def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
     return derived in text if title in loose or waiting else derived == text
 
 
-def _check_certified(record: Record, trained: Trained | None) -> None:
+def _check_certified(record: Record, trained: ModelRecord | None) -> None:
     """Stable distances are those that metrics.json and the table count; of boxes, which may have gaps, at most those."""
     table = _certified_table(record)
     content, words = record.read("certificates.parquet"), ["label", "prediction"]
@@ -329,7 +329,7 @@ def _certified_table(record: Record) -> pd.DataFrame:
     return table
 
 
-def _noise_section(record: Record, trained: Trained | None) -> list[str]:
+def _noise_section(record: Record, trained: ModelRecord | None) -> list[str]:
     """What report.md says of noise in training, and of later removals, the account apart."""
     model = None if trained is None else trained.model
     if model is None:
@@ -407,7 +407,7 @@ def tuned(config: Mapping[str, Any]) -> TunedWeights:
     return TunedWeights.of(trials, float(budget["eps"]), float(budget["delta"]), tune["public"] is None)
 
 
-def _check_release(record: Record, trained: Trained | None) -> tuple[str, ...]:
+def _check_release(record: Record, trained: ModelRecord | None) -> tuple[str, ...]:
     """The budget of a release and its claim, made again; returns what may be claimed, a line each."""
     findings, claimed = record.findings, None
     simulated = _is_simulated(record, record.config.get("seed"))
@@ -620,7 +620,7 @@ def _is_simulated(record: Record, seed: object) -> bool:
 # -- labels and weights ----------------------------------------------------------------------------------------------------
 
 
-def _check_labels(record: Record, trained: Trained | None) -> None:
+def _check_labels(record: Record, trained: ModelRecord | None) -> None:
     """As many labels as were counted, each of them one of the classes."""
     labels = labels_of(record)
     if labels is None:
@@ -702,7 +702,7 @@ def _label(row: list[str]) -> str:
     return label
 
 
-def _check_weights(record: Record, trained: Trained | None) -> None:
+def _check_weights(record: Record, trained: ModelRecord | None) -> None:
     """Released weights lie on their lattice; their noise is what their mechanism takes for this head."""
     noise = record.json(WEIGHTS_FILE)
     try:

@@ -29,7 +29,7 @@ from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.derived import (
     CLAIM_FILE,
-    Trained,
+    ModelRecord,
     by_lines,
     check_account,
     check_portable,
@@ -109,7 +109,7 @@ class Verification:
             return _unfinished(path)
         return self._folder(path, digest)[0]
 
-    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Trained | None]:
+    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, ModelRecord | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
         if has_pending_commit(folder):  # an erasure's files are still on their way
@@ -131,16 +131,16 @@ class Verification:
             f"{ITEM_NAMES[RELEASE]} {record.folder}", record.findings.checks, facts, (), words, below, record.digest
         )
 
-    def _run(self, record: Record) -> tuple[VerifiedItem, Trained]:
+    def _run(self, record: Record) -> tuple[VerifiedItem, ModelRecord]:
         findings, erasure = record.findings, record.command == ERASURE
-        run, below, claims = Trained(record, None), tuple[VerifiedItem, ...](), tuple[str, ...]()
+        run, below, claims = ModelRecord(record, None), tuple[VerifiedItem, ...](), tuple[str, ...]()
         with findings.looking("record"):
             record.check_status()
             _ = record.config, record.metrics, record.conditions, record.spent  # each that cannot be read is told once
             if erasure:
                 below, claims = self._erasure(record)
             elif record.command == "train":
-                run = Trained.of(record)
+                run = ModelRecord.of(record)
                 claims, below = claims_of(record, run), data_items(record)
                 below += tuple(ledgers_of(record, None, self.ledger, self.head))
             else:
@@ -171,7 +171,7 @@ class Verification:
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, None if run is None else run.record, self.public)
 
-    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Trained | None]:
+    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, ModelRecord | None]:
         """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""
         findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None
         if folder is None:
@@ -330,7 +330,7 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
         findings.note("clock", line)
 
 
-def ledgers_of(record: Record, trained: Trained | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
+def ledgers_of(record: Record, trained: ModelRecord | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
     """The ledger that paid for a release, and whether it counts it.
 
     Args:
@@ -398,7 +398,7 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
         raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {left[0]}")
 
 
-def _compare_labels(record: Record, trained: Trained | None, ledger: Ledger, debits: set[int]) -> None:
+def _compare_labels(record: Record, trained: ModelRecord | None, ledger: Ledger, debits: set[int]) -> None:
     """What was drawn on these entries stands in the released labels, in the order of the draws.
 
     Between them are answers that were repeated: an entry tells nothing of those.
@@ -425,7 +425,7 @@ def _compare_labels(record: Record, trained: Trained | None, ledger: Ledger, deb
 
 def _compare_entry(
     record: Record,
-    trained: Trained | None,
+    trained: ModelRecord | None,
     facts: Mapping[str, Any],
     book: Book,
     debits: Mapping[int, Debit],

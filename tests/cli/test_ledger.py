@@ -282,7 +282,7 @@ def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits
     assert paid.code == 0, paid.err
     assert "these are other people" in str(paid.json["words"])
     (tmp_path / "away" / "ledgers").mkdir(parents=True)
-    elsewhere = agt("ledger", "init", "away/ledgers/theirs.ledger", "run=again", *BUDGET)
+    elsewhere = agt("ledger", "init", "away/ledgers/theirs.ledger", "run=again", *BUDGET, "-q")
     assert elsewhere.code == 0, "two budgets add up, and somebody may have decided so"
     assert f"{tmp_path}/ledgers/people.ledger has a table t, with the same people (" in elsewhere.err
     Path("again/unlearning/key").write_bytes(b"another's")
