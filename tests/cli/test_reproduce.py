@@ -238,6 +238,29 @@ def test_every_definition_is_taken_in_every_profile(name: str) -> None:
         assert reproduce.configure({**SMOKE, "name": name, "profile": profile}).entries
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("imdb", "synthetic"), ("imdb", "stand in"), ("octmnist", "digits"), ("pneumoniamnist", "NOT")]
+)
+def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
+    experiment = load_experiment(name)
+    assert words in experiment.data + experiment.smoke_data
+
+
+def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_explained_away(tmp_path: Path) -> None:
+    experiment = load_experiment("imdb").on_original()
+    assert "GPT-2" in experiment.data
+    assert "stand" not in experiment.data
+    artifact = next(one for one in experiment.artifacts if one.id == "000_fig4")
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    entry = Entry(experiment, artifact, {"paper": experiment.profiles["paper"]}, runs)
+    training = runs.settings(entry.overrides("paper", artifact.settings["run"]))[1].training
+    assert (training.lr, training.decay, training.epochs, training.batch.count) == (0.1, 20, 125, 2)
+    assert {note for one in experiment.artifacts for note in (p.note for p in one.published)} == {""}
+    assert "stand-in" not in " ".join(note for one in experiment.artifacts for note in one.notes)
+    with pytest.raises(ConfigError, match="one data set"):
+        load_experiment("blobs").on_original()
+
+
 def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ("training.lr=0.125",), Console(quiet=True))
     config, settings = runs.settings([*TINY, "training.lr=2"])

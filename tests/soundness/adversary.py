@@ -21,8 +21,7 @@ from itertools import cycle, product
 
 import numpy as np
 import torch
-from adversary_edits import DrawnEditor, Neighbour
-from adversary_settings import KINDS, Data, Fitted, Setting, Trained, Tube, draw_setting, fit
+from adversary_settings import KINDS, Data, DrawnEditor, Fitted, Neighbour, Setting, Trained, Tube, draw_setting, fit
 from checks import draw, moved_by, nested, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
@@ -170,7 +169,7 @@ class Attack:
     def edges(setting: Setting, rng: np.random.Generator, fitted: Fitted) -> np.ndarray:
         """Queries a rounding away from where a label or a distance changes."""
         lines = 8 if setting.boxes else 16
-        return thresholds(rng, fitted.certify, lambda c: (c.prediction, c.stable_distance), lines, setting.case.width)
+        return thresholds(rng, fitted.certify, lines, setting.case.width)
 
     # -- moves ---------------------------------------------------------------------------------------------------------
 
@@ -336,10 +335,10 @@ def _outside(mine: Box, yours: Box, distance: int) -> tuple[int, float]:
 
 
 def _beyond(mine: LinearTrained, yours: LinearTrained, distance: int) -> tuple[int, float]:
-    """(1 if the head moved farther than its bound, its share of it)."""
+    """(1 if the head moved farther than its bound, or has another one; its share of it)."""
     bound = distance * mine.sensitivity.per_k or mine.sensitivity.rounding
     moved = moved_by(mine, yours)
-    return int(not moved <= bound), moved / bound
+    return int(not moved <= bound or mine.sensitivity != yours.sensitivity), moved / bound
 
 
 def _apart(mine: Tube, yours: Tube) -> float:

@@ -19,6 +19,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.network import Box, Network
 from agt.bounds.rounding import PRODUCTS, Rounding
 from agt.certificates.box import Certificates, certify
+from agt.certificates.votes import Vote
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
@@ -42,6 +43,7 @@ class Case:
         n: units in the data.
         width: features of a record.
         channels: of two convolutions in front of the hidden layers, over a record as an image of one row; 0: none.
+        pooled: with means over three places between the two.
         unit_rows: rows that a unit may have.
         public: share of units that are public.
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
@@ -63,6 +65,7 @@ class Case:
     slices: int = 1
     width: int = WIDTH
     channels: int = 0
+    pooled: bool = False
     activation: str = "relu"
     training: dict = field(default_factory=dict)
 
@@ -97,6 +100,8 @@ class Case:
         for inputs, outputs, settings in sizes:
             conv = torch.nn.Conv2d(inputs, outputs, (1, 2), dtype=torch.float64, **settings)  # type: ignore[arg-type]
             layers += [conv.to(getattr(torch, dtype)), ACTIVATIONS[self.activation]()]
+        if self.pooled:
+            layers.insert(3, torch.nn.AvgPool2d((1, 3), stride=1, padding=(0, 1)))
         return [*layers, torch.nn.Flatten()]
 
     def data(self, rng: np.random.Generator, prefix: str = "r") -> Records:
@@ -128,6 +133,8 @@ CASES = (
     Case("noise", (4,), noise=0.3, training={"momentum": 0.3, "lr": 0.05}),
     Case("slices", (4,), n=30, slices=3, training={"momentum": 0.3, "lr": 0.1, "batch": {"count": 2}}),
     Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
+    # From 16 outputs on, the fast kernel's products are vectorised, and summed in double precision.
+    Case("wide", (20, 17), training={"lr": 0.05}),
 )
 RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"}) for c in CASES[2:5])
 
@@ -377,83 +384,33 @@ def nested(outer: tuple[Box, Certificates], inner: tuple[Box, Certificates]) -> 
 
 # -- distances of neighbours -----------------------------------------------------------------------------------------------
 
-
-Evidence = tuple[np.ndarray, np.ndarray]
-"""(labels [n], distances [n])."""
 Model = Callable[[np.ndarray], Certificates]
-Read = Callable[[Certificates], Evidence]
 
 
-@dataclass
-class Seen:
-    """What a check saw.
-
-    Attributes:
-        looked: (pair of neighbours, query) looked at.
-        far: distances more than 1 apart.
-        turned_early: labels that differ although one side's distance is positive.
-        stepped: distances that differ: a check of nothing shows.
-        turned: labels that differ.
-        longest: the greatest distance.
-    """
-
-    looked: int = 0
-    far: int = 0
-    turned_early: int = 0
-    stepped: int = 0
-    turned: int = 0
-    longest: int = 0
-
-    @property
-    def violations(self) -> int:
-        """Everything that must be 0."""
-        return self.far + self.turned_early
-
-
-def compare(seen: Seen, one: Evidence, two: Evidence) -> None:
-    """Count what neighbours disagree about."""
-    (label, near), (other, far) = one, two
-    seen.looked += len(label)
-    seen.far += int((abs(near - far) > 1).sum())
-    seen.turned_early += int(((label != other) & ((near > 0) | (far > 0))).sum())
-    seen.stepped += int((near != far).sum())
-    seen.turned += int((label != other).sum())
-    seen.longest = max(seen.longest, int(near.max()))
-
-
-def halved(key: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """[2 n, ...]: each of ``low`` and ``high``, moved towards each other until a rounding lies between them.
-
-    Args:
-        key: queries -> [n] what is to be told apart; it differs between the two ends of each line.
-    """
-    start = key(low)
-    for _ in range(52):
-        middle = (low + high) / 2
-        same = (key(middle) == start).reshape(-1, *[1] * (low.ndim - 1))
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.concatenate([low, high])
-
-
-def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int, width: int = WIDTH) -> np.ndarray:
+def thresholds(rng: np.random.Generator, model: Model, lines: int, width: int) -> np.ndarray:
     """[2 lines, width]: pairs of queries a rounding apart, between which the label or the distance changes.
 
     Bisection along lines between two random queries that differ: half of the lines follow the label alone. None, where
     every query gets the same label and distance.
     """
     low, high = rng.normal(size=(2, 20 * lines, width))
-    (label, near), (other, far) = read(model(low)), read(model(high))
-    crossing = np.flatnonzero(label != other)[: lines // 2]
-    moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
+    one, other = model(low), model(high)
+    turned, apart = one.prediction != other.prediction, one.stable_distance != other.stable_distance
+    crossing = np.flatnonzero(turned)[: lines // 2]
+    moving = np.flatnonzero(turned | apart)[: lines - len(crossing)]
     chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
-    if not len(chosen):
-        return low[chosen]
+    low, high = low[chosen], high[chosen]
 
     def key(x: np.ndarray) -> np.ndarray:
-        label, near = read(model(x))
-        return weight * near + label
+        known = model(x)
+        return weight * known.stable_distance + known.prediction
 
-    return halved(key, low[chosen], high[chosen])
+    start = key(low) if len(chosen) else weight
+    for _ in range(52 if len(chosen) else 0):
+        middle = (low + high) / 2
+        same = (key(middle) == start)[:, None]
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.concatenate([low, high])
 
 
 def moved_by(one: LinearTrained, two: LinearTrained) -> float:
@@ -463,11 +420,39 @@ def moved_by(one: LinearTrained, two: LinearTrained) -> float:
     return float(length(apart, dim=1).max() if one.loss.kind == "one_vs_all" else length(apart))
 
 
-def one_after_another(joined: list[tuple[np.ndarray, np.ndarray]], states: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(from, to) of two edits, of every two of these."""
+# -- votes, over all states that there are ---------------------------------------------------------------------------------
+
+Edits = list[tuple[np.ndarray, np.ndarray]]
+"""(from, to): the states that one edit joins, for each way to make it."""
+
+
+def one_after_another(joined: Edits, states: int) -> Edits:
+    """Two edits, every two of these."""
     found = []
     for (start, middle), (later, end) in product(joined, repeat=2):
         to = np.full(states, -1)
         to[later] = end
         found.append((start[to[middle] >= 0], to[middle][to[middle] >= 0]))
     return found
+
+
+def edits_to_another(label: np.ndarray, joined: Edits) -> np.ndarray:
+    """[n]: how many edits it takes at least until the label is another; 99: it never is."""
+    away = np.full(len(label), 99)
+    for own in np.unique(label):
+        reached = np.where(label != own, 0, 99)
+        for _ in range(60):
+            for start, end in joined:
+                np.minimum.at(reached, start, reached[end] + 1)
+        away = np.where(label == own, np.minimum(reached, 99), away)
+    return away
+
+
+def torn(vote: Vote, joined: Edits) -> int:
+    """Edits over which a distance moves by more than 1, or a label turns that has one."""
+    count = 0
+    for start, end in joined:
+        far = abs(vote.distance[start] - vote.distance[end]) > 1
+        turned = vote.prediction[start] != vote.prediction[end]
+        count += int((far | turned & ((vote.distance[start] > 0) | (vote.distance[end] > 0))).sum())
+    return count

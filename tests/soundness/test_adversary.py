@@ -16,17 +16,18 @@ from adversary_settings import Setting
 from checks import Case
 from synthetic import make_records
 from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
-from test_lipschitz import one_member_counted, shards_in_any_order
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box
 from agt.bounds.rounding import Rounding
-from agt.certificates.votes import Vote, published_vote
+from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.data.dataset import Records
+from agt.kernels.reference import ReferenceExtremes
 from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
-from agt.training import linear
+from agt.training import ensemble, linear
+from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
 from agt.training.loop import TrainingRun
 from agt.tube.network import Curvature
@@ -167,6 +168,62 @@ def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ensemble_tasks, "certified_vote", vote)
 
 
+def one_member_counted(patch: pytest.MonkeyPatch) -> None:
+    """Votes of any relation are certified as if one k changed one member."""
+
+    def counted(labels: np.ndarray, distances: np.ndarray, classes: int, *, touches: int) -> Vote:
+        return certified_vote(labels, distances, classes, touches=1)
+
+    patch.setattr(ensemble_tasks, "certified_vote", counted)
+
+
+def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    """Members take their records as they come: a sum in another order has other last digits, in every member at once."""
+
+    def parts(records: Records, config: EnsembleConfig, which: object = None) -> list[Records]:
+        home = shards(records.units, config)
+        return [records.take(home == index) for index in range(config.members)]
+
+    patch.setattr(ensemble, "parts", parts)
+
+
+class WarmExtremes(ReferenceExtremes):
+    """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least: sound, and not nested."""
+
+    before: dict[object, torch.Tensor]
+    name: str
+
+    @staticmethod
+    def _keep(kept: torch.Tensor, fresh: torch.Tensor, count: int, largest: bool) -> torch.Tensor:
+        return torch.cat([kept, fresh])
+
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        counts = self.counts.tolist()
+        greatest = [-self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)]
+        least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
+        return torch.stack(greatest), torch.stack(least)
+
+    def _bound(self, side: tuple[str, int], values: torch.Tensor, count: int) -> torch.Tensor:
+        now = values.sort(dim=0).values[max(count - 1, 0)]
+        at = self.before.get((self.name, *side), now)
+        self.before[(self.name, *side)] = now
+        return count * at - (at - values).clamp(min=0).sum(dim=0)
+
+
+def warm_start(patch: pytest.MonkeyPatch) -> None:
+    """The selection's threshold is warm-started."""
+
+    def selectors(self: TrainingRun, part: slice, batch: int, eligible: int) -> dict[str, WarmExtremes]:
+        counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
+        found = {}
+        for name, p in self.network.collapse_point(self.point).items():
+            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.capped, self.training.product)
+            found[name].before, found[name].name = before, name
+        return found
+
+    patch.setattr(TrainingRun, "_selectors", selectors)
+
+
 def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
     """A tube takes a record's gradient for half as long as it can be."""
     whole = Radii.batch
@@ -179,9 +236,10 @@ def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
 
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
-REPLACED = replace(ONE_STEP, relation="substitute")
 EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})  # the first batch is all that counts
 TWO_BATCHES = Setting(EARLY, "remove", "linear box")
+BINARY = Case("binary", training={"loss": "binary_cross_entropy", "lr": 0.3})
+WARM = Setting(BINARY, "paper_privacy", "linear box")
 FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
 OPPOSED = Setting(
     Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
@@ -227,6 +285,7 @@ BROKEN = {
     ),
     "substitute as add_remove, heads": Broken(substitute_as_add_remove, replace(HEAD, relation="substitute"), "contained"),
     "batches by position": Broken(batches_by_index, TWO_BATCHES, "contained"),
+    "warm-started selection": Broken(warm_start, WARM, "nested"),
     "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
     "half a gradient, tubes": Broken(half_a_gradient, TUBE, "contained"),

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from checks import CASES, WIDTH, Case, Tally, claims, factors, run
-from synthetic import make_records
+from checks import CASES, Case, Tally, claims, factors
 from torch import Tensor
 
 from agt.bounds import rounding
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import EXACT, Products, Rounding, corners
-from agt.bounds.rules import ConvRule, Gradient, Point, ReluRule
-from agt.errors import UnsoundError
+from agt.bounds.rules import ConvRule, Gradient, ReluRule
 from agt.kernels.cpu import CpuKernel
 from agt.kernels.reference import QUANTA
 from agt.relations import RELATIONS
@@ -115,20 +114,8 @@ def by_refusal(edits: int) -> Tally:
     return replace(tally, outside=tally.outside + tally.refused)
 
 
-def by_opposed_features(edits: int) -> Tally:
-    """Whole training where a newcomer moves two weights apart, which the mistaken bound of x = (1, -1, 0) does not see.
-
-    The learning rate is so large that the other records' answer to it overshoots.
-    """
-    data = make_records(np.tile([1.0, -1.0, 0.0], (24, 1)), [0, 1] * 12)
-    training = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 8.0, "epochs": 2, "batch": {"count": 1}}
-    case = Case("opposed", zero=True, training=training)
-    return claims(case, "add_remove", pairs=0, edits=2 * edits, ks=(1, 2), data=data)
-
-
 BROKEN = [
     pytest.param(signed_as_nonnegative, by_factors, id="x >= 0 formula on signed data, factors"),
-    pytest.param(signed_as_nonnegative, by_opposed_features, id="x >= 0 formula on signed data, training"),
     pytest.param(wrong_sign_split, by_factors, id="wrong sign split, factors"),
     pytest.param(wrong_sign_split, by_training(LOUD, "remove"), id="wrong sign split, training"),
     pytest.param(gamma_forgotten, by_training(LINEAR, "add_remove"), id="gamma forgotten"),
@@ -149,61 +136,21 @@ def test_the_check_catches(broken: Break, check: Callable[[int], Tally], monkeyp
 
 
 # -- ReLU's derivative at 0 ----------------------------------------------------------------------------------------------
-# The widening moves a pre-activation bound of exactly 0 off 0, which hides the mistake; it is looked for without it.
-
-
-def relu_back(d: Tensor, x: Tensor) -> Tensor:
-    """ReLU's derivative taken as 1 at 0."""
-    return torch.where(x >= 0, d, 0.0)
 
 
 def relu_violations() -> int:
     """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their bounds."""
-    rule, count = ReluRule("1"), 0
-    rounding = Rounding.of((0,), torch.float64, torch.device("cpu"))
-    values = [-1.0, 0.0, 1.0]
-    for low in values:
-        for high in [v for v in values if v >= low]:
-            for d_low in values:
-                for d_high in [v for v in values if v >= d_low]:
-                    x, d = (Interval(*(torch.full((1, 1, 1), e) for e in ends)) for ends in ((low, high), (d_low, d_high)))
-                    bound = rule.bound_back(d, x, {}, rounding, EXACT)
-                    for x0 in [v for v in values if low <= v <= high]:
-                        for d0 in [v for v in values if d_low <= v <= d_high]:
-                            nominal = rule.nominal_back(torch.full((1, 1), d0), torch.full((1, 1), x0), {})
-                            count += not bound.contains(nominal)
+    rule, count, rounding = ReluRule("1"), 0, Rounding.of((0,), torch.float64, torch.device("cpu"))
+    ends = [(low, high) for low, high in product((-1.0, 0.0, 1.0), repeat=2) if low <= high]
+    for x_ends, d_ends in product(ends, repeat=2):
+        x, d = (Interval(*(torch.full((1, 1, 1), e) for e in pair)) for pair in (x_ends, d_ends))
+        bound = rule.bound_back(d, x, {}, rounding, EXACT)
+        for at, factor in product(sorted({*x_ends, sum(x_ends) / 2}), sorted({*d_ends})):
+            count += not bound.contains(rule.nominal_back(torch.full((1, 1), factor), torch.full((1, 1), at), {}))
     return count
 
 
-def unwidened_training_violations(patch: pytest.MonkeyPatch) -> Tally:
-    """One exact step from pre-activations of exactly 0, without widening (all numbers are multiples of 1/4)."""
-    patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
-    case = Case("zero", (2,), training={"loss": "binary_cross_entropy", "clip": 1.0, "epochs": 1, "batch": {"count": 1}})
-    head = case.head("float64")
-    with torch.no_grad():
-        for p in head.parameters():
-            p.copy_(torch.where(p > 0, 0.5, -0.5) if p.dim() == 2 else torch.zeros_like(p))
-    patch.setattr(Case, "head", lambda self, dtype: head)
-    data = make_records(np.zeros((3, WIDTH)), [0, 1, 1])
-    try:
-        run(case, data, "add_remove", (0,), "float64", np.random.default_rng(0))
-    except UnsoundError:
-        return Tally(trials=1, refused=1)
-    return Tally(trials=1)
-
-
-def break_relu(patch: pytest.MonkeyPatch) -> None:
-    def nominal_back(self: ReluRule, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        return relu_back(d, x)
-
-    patch.setattr(ReluRule, "nominal_back", nominal_back)
-
-
-def test_the_checks_catch_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert relu_violations() == 0
-    with monkeypatch.context() as patch:
-        assert unwidened_training_violations(patch).violations == 0
-    break_relu(monkeypatch)
+    monkeypatch.setattr(ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0))
     assert relu_violations() > 0
-    with monkeypatch.context() as patch:
-        assert unwidened_training_violations(patch).violations > 0

@@ -118,29 +118,6 @@ def test_the_first_lot_by_its_own_total_stays_the_only_one() -> None:
         assert not allowance.admits(lot.cost, Lot(guarantee))
 
 
-def test_a_sampled_adversary() -> None:
-    """Who takes large lots while she has learnt little and small ones after: 400,000 transcripts, five standard errors."""
-    allowance, rng, n = Allowance(0.7, 0.05, 0.0), np.random.default_rng(4), 400_000
-    menu = (Lot(PureDP(0.35)), Lot(PureDP(0.05)))
-    losses = {side: np.zeros(n) for side in (0, 1)}
-    for side, loss in losses.items():
-        spent = [Cost()] * n
-        for _ in range(4):
-            bold = loss < 0.2
-            for lot in menu:
-                costs = {id(c): c for c in spent}
-                open_ = {key for key, cost in costs.items() if allowance.admits(cost, lot)}
-                chosen = (bold == (lot is menu[0])) & np.array([id(c) in open_ for c in spent])
-                truth = 1 / (1 + math.exp(-lot.guarantee.eps))
-                says = rng.random(n) < (truth if side == 0 else 1 - truth)
-                loss[chosen] += np.where(says, lot.guarantee.eps, -lot.guarantee.eps)[chosen]
-                after = {key: cost.plus(lot.cost) for key, cost in costs.items()}
-                spent = [after[id(c)] if took else c for c, took in zip(spent, chosen, strict=True)]
-    event = [float((loss > allowance.eps - 0.4).mean()) for loss in losses.values()]
-    assert event[0] > 0.1
-    assert event[0] - math.exp(allowance.eps) * event[1] <= allowance.delta + 5 / math.sqrt(n)
-
-
 # -- one lot is as Gaussian as it says -----------------------------------------------------------------------------------
 
 

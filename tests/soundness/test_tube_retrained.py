@@ -4,21 +4,23 @@ Each claim is also tested with a mistake planted, which the same check must catc
 case: test_tube_pieces.py takes the proof apart.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from checks import halved
+from adversary import assault
+from adversary_settings import Setting
+from checks import Case
 from tubes import CASES, KS, WIDTH, TubeCase
 
 from agt import relations
 from agt.audit.neighbours import Edited, Editor, Target
 from agt.certificates.stability import ClosedForm
 from agt.data.dataset import Records
+from agt.settings import TubeConfig
 from agt.tube import radius, training
 from agt.tube.radius import Radii
-from agt.tube.training import TubeTrained
 
 EDITS = 40
 CASE = {case.name: case for case in CASES}
@@ -88,79 +90,29 @@ def test_no_edit_moves_farther_than_its_radius_and_some_come_near(case: TubeCase
     assert seen.certified > 0, "a check of nothing would not show"
 
 
-@dataclass
-class Pairs:
-    """What neighbouring trainings were seen to break: radii that do not nest, distances more than 1 apart, early turns."""
-
-    unnested: int = 0
-    apart: int = 0
-    early: int = 0
-    differ: int = 0
-
-    @property
-    def violations(self) -> int:
-        return self.unnested + self.apart + self.early
-
-
-def unnested(case: TubeCase, outer: TubeTrained, inner: TubeTrained) -> int:
-    """At how many k the ball of ``inner`` for k - 1 is not part of that of ``outer`` for k."""
-    apart = float(np.linalg.norm(outer.weight.numpy() - inner.weight.numpy()))
-    return int((~(outer.radii[1:] >= inner.radii[:-1] + apart)).sum())
-
-
-def thresholds(case: TubeCase, rng: np.random.Generator, trained: TubeTrained, lines: int = 8) -> np.ndarray:
-    """[2 lines, WIDTH] queries a rounding away from where a label or a distance changes."""
-
-    def key(x: np.ndarray) -> np.ndarray:
-        known = case.certify(trained, x)
-        return known.stable_distance * 100 + known.prediction
-
-    low, high = rng.normal(size=(2, 100, WIDTH))
-    chosen = np.flatnonzero(key(low) != key(high))[:lines]
-    return halved(key, low[chosen], high[chosen])
-
-
-def steps(case: TubeCase, rng: np.random.Generator, count: int) -> Iterator[tuple[TubeTrained, TubeTrained]]:
-    """Neighbours one edit apart, trained, each the last's neighbour."""
-    data, editor = case.data(rng), case.editor(rng)
-    here = case.train(data)
-    for _ in range(count):
-        queries = rng.normal(size=(10, WIDTH))
-        data = walk(editor, data, 1, case.certify(here, queries), queries)
-        there = case.train(data)
-        yield here, there
-        here = there
-
-
-def pairs(case: TubeCase, count: int, seed: int = 1) -> Pairs:
-    """Compare neighbours' radii, and their distances at queries where one's are about to change."""
-    rng, seen = np.random.default_rng(seed), Pairs()
-    for here, there in steps(case, rng, count):
-        seen.unnested += unnested(case, here, there) + unnested(case, there, here)
-        queries = np.concatenate([thresholds(case, rng, here), thresholds(case, rng, there), rng.normal(size=(20, WIDTH))])
-        one, two = case.certify(here, queries), case.certify(there, queries)
-        near, far = one.stable_distance, two.stable_distance
-        seen.apart += int((abs(near - far) > 1).sum())
-        seen.early += int(((one.prediction != two.prediction) & ((near > 0) | (far > 0))).sum())
-        seen.differ += int((near != far).sum())
-    return seen
+def setting_of(case: TubeCase) -> Setting:
+    """As the adversary has it."""
+    loss = "binary_cross_entropy" if case.classes == 2 else "cross_entropy"
+    batch = {
+        "count": 1,
+        "normalizer": float(case.n * case.unit_rows),
+        "n_max": 8 * case.n,
+        **case.training.get("batch", {}),
+    }
+    training = {"loss": loss, "clip": case.config.clip, "epochs": 6, "lr": 1.0, **case.training, "batch": batch}
+    how = {"n": case.n, "unit_rows": case.unit_rows, "activation": case.activation, "training": training}
+    norms = "exact" if case.exact else "cheap"
+    tube = TubeConfig(features=case.features, length=case.length, norms=norms)  # type: ignore[arg-type]
+    return Setting(Case(case.name, (case.hidden,), case.classes, **how), case.relation, "tube", certificate=tube)
 
 
 @pytest.mark.parametrize("case", NESTING, **names)
 def test_radii_nest_and_distances_move_by_one(case: TubeCase) -> None:
-    seen = pairs(case, 3)
-    assert seen.violations == 0
-    assert seen.differ > 0
-
-
-def test_the_same_records_in_another_order_are_within_the_radius_of_k_0() -> None:
-    for case in (CASE["tanh, exact"], CASE["batches decay, gelu"], CASE["softmax"]):
-        rng = np.random.default_rng(3)
-        data = case.data(rng)
-        here, there = case.train(data), case.train(data.take(rng.permutation(len(data))))
-        apart = float(np.linalg.norm(here.weight.numpy() - there.weight.numpy()))
-        assert 0 < apart <= here.radii[0]
-        assert unnested(case, here, there) == 0
+    """Also of the same records in another order."""
+    report = assault(setting_of(case), 1, 12)
+    assert not report.escapes, "\n".join(map(str, report.escapes))
+    assert report.reorders == report.apart == 1
+    assert report.ends > 0
 
 
 # -- mistakes planted ------------------------------------------------------------------------------------------------------

@@ -118,17 +118,6 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
         assert records(model).ids[rows].tolist() == mixed.ids[again].tolist() == sorted(mixed.ids[again].tolist())
 
 
-def test_one_record_changes_its_own_member_and_no_other() -> None:
-    model = trained(200, 2, 20)
-    everybody = records(model)
-    home = shards(everybody.units, model.settings.ensemble)
-    for row in range(0, 200, 17):
-        less = retrained(model.problem, everybody.take(np.delete(np.arange(200), row)))
-        assert isinstance(less, VotesModel)
-        changed = np.flatnonzero((less.weight != model.weight).flatten(1).any(dim=1).numpy())
-        assert changed.tolist() in ([home[row]], [])
-
-
 @pytest.mark.parametrize("relation", ["add_remove", "remove"])
 def test_all_rows_of_a_unit_are_one_members(relation: str) -> None:
     rng, n = np.random.default_rng(0), 120

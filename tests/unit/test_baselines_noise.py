@@ -6,7 +6,6 @@ import torch
 from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.errors import ConfigError
-from agt.training.batches import BatchPlan
 from agt.training.loop import (
     NoiseConfig,
     NoisePlan,
@@ -53,22 +52,6 @@ def test_no_record_exceeds_it() -> None:
     for _ in range(12):
         x = rng.normal(size=(6, 3)) * 10.0 ** rng.integers(-1, 3)
         assert direction_change(x, rng.integers(0, 2, 6), np.arange(5)) <= bound * (1 + 1e-12)
-
-
-def test_units_replacements_and_means() -> None:
-    one = step_sensitivity("add_remove", CLIP, 10, 4.0)
-    assert step_sensitivity("substitute", CLIP, 10, 4.0, unit_rows=3) == pytest.approx(6 * one)
-    for relation in ("paper_privacy", "paper_unlearning"):
-        with pytest.raises(ConfigError, match="divides by the actual batch"):
-            step_sensitivity(relation, CLIP, 10, 4.0)  # type: ignore[arg-type]
-
-
-def test_neighbours_differ_in_one_batch_of_each_epoch() -> None:
-    training = make_training(epochs=5, batch={"count": 4})
-    plan = BatchPlan.of(training.batch, training.epochs, None, 0)
-    units = np.array([f"u{i}" for i in range(30)])
-    steps = zip(plan.batches(units), plan.batches(units[:-1]), strict=True)
-    assert sum(units[a].tolist() != units[b].tolist() for a, b in steps) == 5
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "epochs"), [(0.1, 1e-5, 1), (1.0, 1e-5, 3), (10.0, 1e-9, 200)])

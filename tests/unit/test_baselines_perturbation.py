@@ -1,8 +1,6 @@
 """Perturbed ERM as a baseline: sensitivities by retraining, and the noise that is added."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,13 +65,3 @@ def test_a_head_with_two_outputs_says_the_same() -> None:
     one, two = bench(x, y), replace(bench(x, y), training=make_training(loss="cross_entropy"))
     weights = [here.labels(config.fit(here, 2.0, 1e-5, 0), x) for here in (one, two)]
     assert (weights[0] == weights[1]).all()
-
-
-def test_on_the_real_embeddings(shared_data: Callable[[str], Path]) -> None:
-    file = np.load(shared_data("imdb_minilm.npz"))
-    rows = slice(0, 12_000)
-    x = file["x"][rows].astype(np.float64) - file["center"]
-    x = np.hstack([x / np.linalg.norm(x, axis=1, keepdims=True), np.full((len(x), 1), 0.1)]) / np.sqrt(1.01)
-    y, test = file["y"][rows].astype(int), file["is_test"][rows] == 1
-    theta = fitted(Perturbation("objective", 10, 0.5), x[~test], y[~test], 1.0, 1e-5, 0)
-    assert ((x[test] @ theta > 0) == y[test]).mean() > 0.75

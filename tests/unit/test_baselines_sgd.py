@@ -108,12 +108,6 @@ def test_a_huge_epsilon_is_plain_sgd() -> None:
     assert "features" in LocalRR.protects
 
 
-def test_it_learns_from_flipped_labels() -> None:
-    training = make_training(**BCE, epochs=30, lr=2.0, batch={"normalizer": 4000.0})
-    here = bench(training, clouds(4000))
-    assert accuracy(here, LocalRR().fit(here, 1.0, 0.0, 0), clouds(4000)) > 0.9
-
-
 def test_ids_that_hash_the_labels_do_not_lay_out_the_batches() -> None:
     records = clouds()
     renamed = np.array([f"another id {i}" for i in range(len(records))])

@@ -220,20 +220,6 @@ def test_large_fragments_are_selected_exactly(kernel: ReferenceKernel, order: st
         assert np.array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_selections_after_a_small_fragment_of_large_values(seed: int) -> None:
-    """The sample's guess for what is missing must not leave out a value below one that is already held."""
-    rng = np.random.default_rng(seed)
-    values = np.concatenate([rng.integers(10**8, 10**9, 100), rng.integers(-(10**9), 0, 2000)]).astype(float)
-    ends = torch.from_numpy(values).view(1, -1, 1)
-    d = Interval(ends, ends.clone())
-    kernel = pick_kernel(ComputeConfig(kernel="cpu"))
-    for ours, theirs in zip(
-        select_in(kernel, d, None, (100,), (200,), False), brute_selection(d, None, (200,), False), strict=True
-    ):
-        assert np.array_equal(ours, theirs)
-
-
 def test_an_empty_selection_is_zero(kernel: ReferenceKernel) -> None:
     greatest, least = kernel.extremes(torch.tensor([0, 0]), (2, 3), False, "exact").result()
     assert greatest.shape == least.shape == (2, 2, 3)

@@ -6,12 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from synthetic import random_interval, sample
+from synthetic import random_interval
 from torch import nn
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
-from agt.bounds.rules import FlattenRule, LinearRule, ReluRule, rules_for
+from agt.bounds.rules import LinearRule, ReluRule, rules_for
 from agt.errors import ConfigError
 
 DTYPES = ("float64", "float32")
@@ -62,69 +62,9 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(form: str, dtype:
         assert high <= Fraction(upper) <= high + Fraction(slack)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("products", PRODUCTS.values(), ids=PRODUCTS)
-@pytest.mark.parametrize("width", [1, 5, 64])
-def test_linear_rules_hold_computed_values(products: Products, dtype: str, width: int) -> None:
-    """A thousand computed values, from ends as often as from insides: forward and backward, bit for bit."""
-    rng = np.random.default_rng(width)
-    rule, n, outputs = LinearRule("0", True), 20, 3
-    x, d = (random_interval(rng, 1, n, size, dtype=dtype) for size in (width, outputs))
-    box = {
-        "0.weight": random_interval(rng, 1, outputs, width, dtype=dtype),
-        "0.bias": random_interval(rng, 1, outputs, dtype=dtype),
-    }
-    forward = rule.bound(x, box, rounding(0, dtype=dtype), products)
-    back = rule.bound_back(d, x, box, rounding(0, dtype=dtype), products)
-    for index in range(50):
-        corner = index % 2 == 0
-        point = {n: sample(rng, i, corner)[0] for n, i in box.items()}
-        assert forward.contains(rule.nominal(sample(rng, x, corner)[0], point))
-        assert back.contains(rule.nominal_back(sample(rng, d, corner)[0], x.lower[0], point))
-
-
-def test_the_widening_grows_with_k() -> None:
-    rng = np.random.default_rng(0)
-    x, w = Interval.point(torch.from_numpy(rng.normal(size=(1, 4, 6)))), random_interval(rng, 1, 3, 6)
-    box = {"0.weight": Interval(w.lower.expand(3, 3, 6), w.upper.expand(3, 3, 6))}
-    bound = LinearRule("0", False).bound(x, box, rounding(0, 5, 500), EXACT)
-    assert (bound.lower[:-1] > bound.lower[1:]).all()
-    assert (bound.upper[:-1] < bound.upper[1:]).all()
-
-
-@pytest.mark.parametrize(
-    ("x", "d", "forward", "back"),
-    [
-        ((1, 2), (-3, 4), (1, 2), (-3, 4)),
-        ((-2, -1), (-3, 4), (0, 0), (0, 0)),
-        ((-2, 0), (-3, 4), (0, 0), (0, 0)),  # the derivative at 0 is 0
-        ((0, 2), (1, 4), (0, 2), (0, 4)),  # 0 or 1
-        ((0, 2), (-4, -1), (0, 2), (-4, 0)),
-        ((-1, 2), (-3, 4), (0, 2), (-3, 4)),
-        ((0, 0), (1, 2), (0, 0), (0, 0)),
-    ],
-)
-def test_relu(x: tuple, d: tuple, forward: tuple, back: tuple) -> None:
-    rule = ReluRule("1")
-    xi, di = (Interval(*(torch.full((1, 1, 1), float(v)) for v in pair)) for pair in (x, d))
-    bound = rule.bound(xi, {}, rounding(0), EXACT)
-    assert (bound.lower.item(), bound.upper.item()) == forward
-    bound = rule.bound_back(di, xi, {}, rounding(0), EXACT)
-    assert (bound.lower.item(), bound.upper.item()) == back
-
-
 def test_relus_nominal_derivative_at_0_is_0() -> None:
     x = torch.tensor([[-1.0, 0.0, -0.0, 1e-300]], dtype=torch.float64)
     assert ReluRule("1").nominal_back(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
-
-
-def test_flatten_keeps_points_and_shapes() -> None:
-    rule, x = FlattenRule("0"), torch.arange(24.0).view(2, 3, 4)
-    assert torch.equal(rule.nominal(x, {}), x.view(2, 12))
-    assert rule.bound(Interval.point(x[None]), {}, rounding(0), EXACT).is_point
-    bound = rule.bound(Interval(x[None], x[None] + 1), {}, rounding(0), EXACT)
-    assert torch.equal(bound.upper, x.view(1, 2, 12) + 1)
-    assert rule.bound_back(bound, Interval.point(x[None]), {}, rounding(0), EXACT).shape == (1, 2, 3, 4)
 
 
 # -- reading a head ------------------------------------------------------------------------------------------------------

@@ -3,22 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from synthetic import make_head, make_training, random_interval, sample
+from synthetic import make_head, make_training, random_interval
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
-from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
+from agt.bounds.rounding import EXACT, Products, Rounding
 from agt.errors import ConfigError
-
-HEADS = [
-    pytest.param("binary_cross_entropy", 2, (), id="linear, one logit"),
-    pytest.param("cross_entropy", 2, (5,), id="two classes"),
-    pytest.param("binary_cross_entropy", 2, (5, 4), id="three layers, one logit"),
-    pytest.param("cross_entropy", 2, (5, 4, 3), id="four layers, two classes"),
-    pytest.param("cross_entropy", 4, (5, 4), id="softmax"),
-]
 
 
 def rounding(*ks: int) -> Rounding:
@@ -30,46 +21,6 @@ def setting(loss: str, classes: int, hidden: tuple[int, ...], products: Products
     head = make_head(make_training(loss=loss), 6, classes, hidden)
     x, y = torch.from_numpy(rng.normal(size=(n, 6))), torch.from_numpy(rng.integers(0, classes, n))
     return rng, head, Network.of(head, loss, classes, products), x, y
-
-
-@pytest.mark.parametrize(("loss", "classes", "hidden"), HEADS)
-def test_per_record_gradients_are_autograds(loss: str, classes: int, hidden: tuple[int, ...]) -> None:
-    _, head, network, x, y = setting(loss, classes, hidden)
-    point = {n: p.detach() for n, p in head.named_parameters()}
-
-    def value(parameters: dict, xi: torch.Tensor, yi: torch.Tensor) -> torch.Tensor:
-        f = functional_call(head, parameters, xi[None])
-        if loss == "cross_entropy":
-            return nn.functional.cross_entropy(f, yi[None])
-        return nn.functional.binary_cross_entropy_with_logits(f[:, 0], yi[None].double())
-
-    expected = vmap(grad(value), in_dims=(None, 0, 0))(point, x, y)
-    seen = set()
-    for name, d, inputs in network.nominal_factors(x, y, point):
-        weight = d[:, :, None] * inputs[:, None, :]
-        ours = {f"{name}.weight": weight, f"{name}.bias": d}
-        for parameter, value_ in ours.items():
-            ends = network.expand(parameter, value_, value_)  # the axis of k is that of the records here
-            torch.testing.assert_close(ends[1], expected[parameter], rtol=1e-12, atol=1e-14)
-            seen.add(parameter)
-    assert seen == set(point)
-
-
-@pytest.mark.parametrize("products", PRODUCTS.values(), ids=PRODUCTS)
-@pytest.mark.parametrize(("loss", "classes", "hidden"), HEADS)
-def test_box_of_width_zero_bounds_little_more_than_the_nominal(
-    loss: str, classes: int, hidden: tuple[int, ...], products: Products
-) -> None:
-    _, head, network, x, y = setting(loss, classes, hidden, products)
-    point = {n: p.detach() for n, p in head.named_parameters()}
-    box = {n: Interval(p[None], p[None].clone()) for n, p in point.items()}
-    for factor, (name, d, inputs) in zip(
-        network.factors(x, y, box, rounding(0)), network.nominal_factors(x, y, point), strict=True
-    ):
-        assert factor.name == name
-        for interval, value in ((factor.d, d), (factor.x, inputs)):
-            assert interval.contains(value)
-            assert (interval.upper - interval.lower).max() < 1e-11
 
 
 def test_two_layers_by_hand() -> None:
@@ -113,38 +64,11 @@ def test_expand_is_the_gradient_in_both_rows() -> None:
     assert network.expand("0.weight", lower, upper) == (lower, upper)
 
 
-@pytest.mark.parametrize("label", range(4))
-def test_margins_hold_every_difference_of_computed_logits(label: int) -> None:
-    rng, head, network, x, _ = setting("cross_entropy", 4, (5,))
-    box = {n: random_interval(rng, 1, *p.shape, radius=0.2) for n, p in head.state_dict().items()}
-    labels = torch.full((len(x),), label)
-    margins = network.bound_margins(network.bound_hidden(x, box, rounding(0)), labels, box, rounding(0))
-    others = [c for c in range(4) if c != label]
-    for index in range(250):
-        point = {n: sample(rng, i, index % 2 == 0)[0] for n, i in box.items()}
-        f = network.logits(x, point)
-        assert margins.contains(f[:, [label]] - f[:, others])
-
-
 def test_prediction_of_a_tie_is_class_0() -> None:
     for loss, classes in (("binary_cross_entropy", 2), ("cross_entropy", 2), ("cross_entropy", 3)):
         _, head, network, x, _ = setting(loss, classes, ())
         zero = {n: torch.zeros_like(p) for n, p in head.state_dict().items()}
         assert network.predict(x, zero).tolist() == [0] * len(x)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "loss", "classes", "message"),
-    [
-        (1, "binary_cross_entropy", 3, "map the classes to two"),
-        (2, "binary_cross_entropy", 2, "needs one output and the model has 2"),
-        (1, "cross_entropy", 2, "needs 2 outputs"),
-        (5, "cross_entropy", 4, "needs 4 outputs"),
-    ],
-)
-def test_a_loss_that_does_not_fit_is_refused(outputs: int, loss: str, classes: int, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Network.of(nn.Sequential(nn.Linear(2, outputs)), loss, classes)
 
 
 def test_the_last_layer_must_be_linear() -> None:

@@ -25,22 +25,6 @@ def walk(config, theta: torch.Tensor, gradients: list[torch.Tensor]) -> torch.Te
     return theta
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_it_is_torchs_sgd_with_decoupled_decay(settings: dict) -> None:
-    config = make_training(**settings)
-    gradients = list(torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    p = torch.nn.Parameter(torch.linspace(-1, 1, 5, dtype=torch.float64))
-    start = p.detach().clone()
-    theirs = torch.optim.SGD([p], lr=1.0, momentum=config.momentum, dampening=config.dampening, nesterov=config.nesterov)
-    for step, g in enumerate(gradients):
-        lr = learning_rate(config, step)
-        theirs.param_groups[0]["lr"] = lr
-        p.data *= 1 - lr * config.weight_decay
-        p.grad = g
-        theirs.step()
-    torch.testing.assert_close(walk(config, start, gradients), p.detach(), rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_box_holds_every_sequence_of_gradients_bitwise(settings: dict, dtype: torch.dtype) -> None:

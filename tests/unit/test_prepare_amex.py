@@ -140,18 +140,6 @@ def test_a_customer_s_leaving_changes_nobody_else(own: Callable[..., Amex], fram
     assert rest.items() <= whole.items()
 
 
-def test_training_reads_it_memory_mapped_with_customers_as_units(own: Callable[..., Amex], frame: pd.DataFrame) -> None:
-    folder = run(own())
-    people = Embeddings(path=folder, is_test="is_test", id="id", unit="unit", classes=("0", "1")).load()
-    assert isinstance(people.train.features.base, np.memmap), "training rows come first: nothing is copied"
-    assert set(people.train.units).isdisjoint(people.test.units)
-    assert len(np.unique(people.train.units)) + len(np.unique(people.test.units)) == frame["customer_ID"].nunique()
-    assert people.selection.held
-    rows = Embeddings(path=folder, is_test="is_test", id="id", classes=("0", "1")).load()
-    assert np.array_equal(rows.train.units, rows.train.ids)
-    assert rows.selection.held
-
-
 def test_two_statements_of_one_day(own: Callable[..., Amex], frame: pd.DataFrame) -> None:
     def twice(table: pd.DataFrame) -> pd.DataFrame:
         table = table.copy()

@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt.training.loop import train
 from agt_cli.report.record import RunRecord
 from experiments import certified
-from experiments.certified import HALF, RATIO, at_half
+from experiments.certified import at_half
 from experiments.kinds import Entry, Profile
 from experiments.reproduce import KINDS, render
 
@@ -102,32 +102,6 @@ def test_two_rows_alike_are_refused(entry: Callable[..., Entry], tmp_path: Path)
 
 
 @pytest.mark.sweep
-def test_before_training_is_the_base_model(
-    entry: Callable[..., Entry], medmnist_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    path = medmnist_file(train=160, test=40)
-    base = (
-        "experiment=octmnist",
-        f"dataset.path={path}",
-        "dataset.download=false",
-        "dataset.declared_size=null",
-        "model.encoder.epochs=8",
-        "model.encoder.lr=0.003",
-        f"model.encoder.cache_dir={path.parent}/encoders",
-        "kgrid=dense",
-        "kgrid.max=2",
-        "training.lr=1e-12",
-        "training.lr_min=0",
-        "training.epochs=1",
-    )
-    drusen = made(entry("certified_by_k", base, ours=Profile()), tmp_path / "drusen", only=1, at=[1])
-    assert drusen.table["test records"].tolist() == [10]
-    assert values(drusen)["accuracy before training"] == values(drusen)["accuracy"]  # steps so small move nothing
-    normal = made(entry("certified_by_k", base, ours=Profile()), tmp_path / "normal", only=0, at=[1])
-    assert values(normal)["accuracy before training"]["ours"] >= 0.9  # the base model knows normal records
-
-
-@pytest.mark.sweep
 def test_a_curve_ends_where_the_run_does(
     entry: Callable[..., Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,20 +120,6 @@ def test_a_curve_ends_where_the_run_does(
     monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
     again = made(here, tmp_path / "again", **settings)
     assert again.table.equals(section.table)
-
-
-@pytest.mark.sweep
-def test_half_certified_compares_the_same_initialisations(entry: Callable[..., Entry], tmp_path: Path) -> None:
-    here = entry("half_certified")
-    section = made(here, tmp_path / "r", seeds=2, grids={"paper": ["kgrid.max=8"]})
-    by_hand = {}
-    for name, own in (("paper", ["relation=paper_privacy", "training.product=rump", "kgrid.max=8"]), ("ours", [])):
-        base = [word for word in BLOBS if not (own and word == "kgrid.max=9")]
-        runs = [here.runs.finished([*base, *own, f"training.seed={seed}"], "by hand") for seed in (0, 1)]
-        by_hand[name] = np.median([at_half(run.distance, run.ks)[0] for run in runs])
-    assert values(section)[HALF] == by_hand
-    assert 0 < by_hand["paper"] < by_hand["ours"]
-    assert values(section)[RATIO]["ours"] == by_hand["ours"] / by_hand["paper"]
 
 
 def test_a_grid_that_is_too_short_says_at_least(entry: Callable[..., Entry], tmp_path: Path) -> None:

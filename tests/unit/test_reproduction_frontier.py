@@ -71,35 +71,6 @@ def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
 
 
 @pytest.mark.sweep
-def test_halves_in_turn_are_what_the_runs_say(tmp_path: Path) -> None:
-    here = an_entry("frontier", tmp_path, BLOBS, OURS)
-    section = made(here, tmp_path / "r", methods=[BOXES, LINEAR], ks=[1, 4], initialisations=2)
-    assert section.table["method"].unique().tolist() == ["boxes", "linear head"]
-    rows = pd.read_csv(tmp_path / "r" / "tables" / "figure_initialisations.csv")
-    assert rows.groupby("series")["initialisation"].nunique().to_dict() == {"boxes": 2, "linear head": 1}
-    part = dealt(here.data("ours", ())[0].dataset.test.units, 2)
-    boxes = [
-        [
-            here.runs.finished([*BLOBS, "relation=add_remove", *BOXES["run"], *setting, *seed], "by hand")
-            for seed in ((), ("training.seed=1",))
-        ]
-        for setting in BOXES["settings"]
-    ]
-    for k in (1, 4):
-        for seed in (0, 1):
-            each = []
-            for half in (0, 1):
-                seen = [Reached.of(runs[0].frame[part == half], runs[0].ks) for runs in boxes]
-                reporting = boxes[best(seen, k) or 0][seed]
-                each.append((reporting.frame["prediction"] == reporting.frame["label"])[part != half].mean())
-            found = rows[(rows["series"] == "boxes") & (rows["k asked"] == k) & (rows["initialisation"] == seed)]
-            assert found["accuracy"].tolist() == [pytest.approx(np.mean(each))]
-    assert set(section.table["k counts"]) == {"up to k records added or removed in all"}
-    assert set(section.table["data"]) == {"synthetic blobs"}  # which the command tells of once
-    assert (tmp_path / "r" / "figures" / "figure.png").is_file()
-
-
-@pytest.mark.sweep
 def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, BLOBS, OURS)
     section = made(here, tmp_path / "r", methods=[LINEAR], ks=[1], chosen_on="folds", folds=3)

@@ -129,16 +129,6 @@ def test_the_answer_is_that_of_trying_every_batch(folder: Path, tmp_path: Path, 
     pd.testing.assert_frame_equal(again.table, result.table)
 
 
-@pytest.mark.sweep
-def test_more_than_all_records_is_said_and_drawn_nowhere(folder: Path, tmp_path: Path) -> None:
-    result = made(folder, tmp_path, claims=["privacy"], run=["training.lr=3000"], least=450)
-    row = result.table.iloc[0]
-    assert row["smallest batch for 95%"] == "more than all 900"
-    assert row["certified"] == row["certified, one batch of all"] < 0.95
-    assert np.isnan(ours(result)["smallest batch, privacy, depth 1"])
-    assert pd.read_csv(tmp_path / "record" / "figures" / "001_fig9.csv")["batch"].isna().all()
-
-
 def test_the_definition_is_valid_in_every_profile() -> None:
     experiment = load_experiment("amex")
     searches = [artifact for artifact in experiment.artifacts if artifact.kind == "smallest_batch"]
