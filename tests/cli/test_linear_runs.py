@@ -71,25 +71,6 @@ def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
     assert each["stable_distance"].nunique() > 2
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (("training.clip=0.5", "training.loss=binary_cross_entropy"), "parameters of each class"),
-        (("training.clip=1", "training.loss=cross_entropy", "training.lr=3"), "learning rates up to 3"),
-    ],
-    ids=["one against all", "softmax"],
-)
-def test_ten_digits(agt: Agt, more: tuple[str, ...], words: str) -> None:
-    data = ("dataset=digits", "dataset.classes=null", "dataset.declared_size=1350", "training=generic")
-    said = agt("train", *data, *BASE, *SGD, *more)
-    assert said.code == 0, said.err
-    assert said.json["metrics"]["test_accuracy"] > 0.8
-    run = Path(said.json["run"])
-    assert words in (run / "report.md").read_text()
-    each, _ = certified(agt, str(run))
-    assert each["stable_distance"].max() >= 1
-
-
 def test_plane_map_and_public_features(agt: Agt) -> None:
     features = ("certificate.features.map=fourier", "certificate.features.count=40")
     said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2")
@@ -100,14 +81,6 @@ def test_plane_map_and_public_features(agt: Agt) -> None:
     assert len(data) == 24 * 24
     assert data["certified_up_to"].max() <= 30
     assert data["certified_up_to"].nunique() > 1
-
-
-def test_whitening_says_which_rows_were_declared_public(agt: Agt) -> None:
-    said = agt("train", *DIGITS, *SGD, "certificate.features.whiten=0.5", "certificate.features.public=test")
-    assert said.code == 0, said.err
-    conditions = json.loads((Path(said.json["run"]) / "conditions.json").read_text())
-    (e,) = (c for c in conditions if c["letter"] == "e")
-    assert "the test records, whose covariance whitens the features, are public without their labels" in e["why"]
 
 
 @pytest.mark.parametrize(

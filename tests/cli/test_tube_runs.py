@@ -98,23 +98,6 @@ def test_radii_that_were_narrowed_are_noticed_by_an_audit(agt: Agt, run: Path) -
     assert [each["subject"] for each in findings if each["outcome"] == "violated"] == ["weights and radii on record"]
 
 
-@pytest.mark.parametrize("name", ["ensemble", "three classes", "substitute", "remove"])
-def test_every_way_to_train_one(agt: Agt, name: str) -> None:
-    digits = ("dataset=digits", "dataset.classes=[1,2,3]", "training.loss=cross_entropy", "training.clip=1")
-    digits = (*digits, "dataset.declared_size=403")
-    more = {
-        "ensemble": ("ensemble.members=2", "compute.threads=1"),
-        "three classes": digits,
-        "substitute": ("relation=substitute", "certificate/features=fourier", "certificate.features.count=20"),
-        "remove": ("relation=remove", "training.batch.count=2", "training.dtype=float32"),
-    }[name]
-    said = agt("train", *TUBE[name == "three classes" :], *more, "--json", "-q")
-    assert said.code == 0, said.err
-    said = agt("certify", f"run={said.json['run']}", "map_resolution=0", "--json", "-q")
-    assert said.code == 0, said.err
-    assert pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")["stable_distance"].max() >= 1
-
-
 def test_notes_say_what_has_no_effect(agt: Agt) -> None:
     said = agt("train", *TUBE, "training.product=rump", "training.seed=2")
     assert "training.product has no effect on certificate=tube, which carries no boxes" in said.err

@@ -22,7 +22,7 @@ from itertools import cycle, product
 import numpy as np
 import torch
 from adversary_settings import KINDS, Data, DrawnEditor, Fitted, Neighbour, Setting, Trained, Tube, draw_setting, fit
-from checks import draw, moved_by, nested, thresholds
+from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
@@ -302,9 +302,8 @@ class Attack:
                 self._found("nested", self._ends(yours, mine), other, "D in D'")
 
     def _ends(self, outer: Box, inner: Box) -> int:
-        nobody = Certificates(outer.ks, "add_remove", np.zeros(0, dtype=np.int64), np.zeros((len(outer.ks), 0), dtype=bool))
         self.report.ends += 2 * sum(int(end[1:].numel()) for end in outer.lower.values())
-        return nested((outer, nobody), (inner, nobody)).outside
+        return ends(outer, inner)[0]
 
     def _compare(self, there: Fitted, other: Neighbour, queries: np.ndarray) -> None:
         (label, near), (turned, far) = (self._evidence(fitted.certify(queries)) for fitted in (self.whole, there))

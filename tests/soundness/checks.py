@@ -1,7 +1,5 @@
-"""The checks of the soundness tests: each trains, edits the data, trains again and counts what broke.
-
-They return counts instead of asserting, so that one check proves itself twice: it counts nothing for the rules as they are,
-and something for each rule broken on purpose. No tolerance anywhere: the claims are about the numbers as computed.
+"""What the soundness tests train, and what they count: nothing for the rules as they are, something for each rule broken on
+purpose. No tolerance anywhere: the claims are about the numbers as computed.
 """
 
 from collections.abc import Callable
@@ -12,16 +10,14 @@ from itertools import product
 import numba
 import numpy as np
 import torch
-from synthetic import KERNELS, SYMMETRIC, make_head, make_recipe, make_records, make_training, random_interval, sample
+from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
-from agt.audit.neighbours import with_added
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box, Network
-from agt.bounds.rounding import PRODUCTS, Rounding
+from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certify
 from agt.certificates.votes import Vote
 from agt.data.dataset import Records
-from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
 from agt.models.heads import ACTIVATIONS
 from agt.settings import ComputeConfig, TrainingConfig
@@ -139,7 +135,7 @@ CASES = (
 RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"}) for c in CASES[2:5])
 
 
-# -- data and its neighbours ---------------------------------------------------------------------------------------------
+# -- data ----------------------------------------------------------------------------------------------------------------
 
 
 def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, kind: str = "mixed") -> Records:
@@ -166,44 +162,6 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, kind: st
     return make_records(features, labels, names, np.repeat(public, rows), prefix=f"{prefix}row")
 
 
-def neighbour(rng: np.random.Generator, case: Case, data: Records, relation: str, k: int, prefix: str) -> Records:
-    """A dataset in the ball of ``k``: units chosen at random or from one side of the data, newcomers of each kind.
-
-    Rows come in a new order: nothing may depend on it.
-    """
-    private = np.unique(data.units[~data.public])
-    gone, come = _changes(rng, relation, k)
-    gone = min(gone, len(private))
-    if relation == "substitute":
-        come = gone
-    if rng.random() < 0.5:
-        leaving = rng.choice(private, gone, replace=False)
-    else:  # from one side: the removals that pull the same way
-        score = {u: data.features[data.units == u] @ rng.normal(size=case.width) for u in private}
-        leaving = np.array(sorted(private, key=lambda u: score[u].mean())[:gone], dtype=str)
-    kept = data.take(~np.isin(data.units, leaving))
-    fresh = draw(rng, replace(case, public=0.0), come, prefix, "saturating" if rng.random() < 0.6 else "mixed")
-    if relation == "substitute" and rng.random() < 0.5:  # a given id column: other content under the same name
-        renamed = dict(zip(np.unique(fresh.units), leaving, strict=True))
-        fresh = replace(fresh, units=np.array([renamed[u] for u in fresh.units], dtype=str))
-    merged = with_added(kept, fresh)
-    return merged.take(rng.permutation(len(merged)))
-
-
-def _changes(rng: np.random.Generator, relation: str, k: int) -> tuple[int, int]:
-    """(how many units go, how many come)."""
-    if relation == "add_remove":
-        gone = int(rng.integers(0, k + 1))
-        return gone, k - gone
-    if relation in ("remove", "paper_unlearning"):
-        return int(rng.integers(0, k + 1)) if k > 1 else k, 0
-    if relation == "substitute":
-        return k, k
-    if relation == "paper_privacy":
-        return int(rng.integers(0, k + 1)), k
-    raise NotImplementedError(f"{relation}: say here which edits make its neighbours")
-
-
 # -- running -------------------------------------------------------------------------------------------------------------
 
 
@@ -228,107 +186,10 @@ def certificates(case: Case, trained: Box, queries: np.ndarray, relation: str, d
     return certify(case.head(dtype), case.recipe(relation, trained.ks, dtype), trained, queries)
 
 
-def predictions(case: Case, trained: Box, queries: np.ndarray, dtype: str) -> np.ndarray:
-    """The labels that the nominal model gives."""
-    training = case.config(dtype)
-    network = Network.of(case.head(dtype), training.loss, case.classes, PRODUCTS[training.product])
-    return network.predict(torch.from_numpy(queries).to(getattr(torch, dtype)), trained.nominal).numpy()
-
-
-@dataclass
-class Tally:
-    """What a check saw.
-
-    Attributes:
-        trials: edited datasets, or ordered pairs of neighbours.
-        outside: parameters (or ends of boxes) outside the box that must hold them.
-        changed: certified labels that changed, or certificates that did not carry over.
-        refused: runs that ended in UnsoundError.
-        certified: certificates looked at, so that a check of nothing shows.
-        touched: ends of boxes that the inner value reaches exactly, so that a check of huge boxes shows.
-    """
-
-    trials: int = 0
-    outside: int = 0
-    changed: int = 0
-    refused: int = 0
-    certified: int = 0
-    touched: int = 0
-
-    @property
-    def violations(self) -> int:
-        """Everything that must be 0."""
-        return self.outside + self.changed + self.refused
-
-    def __iadd__(self, other: "Tally") -> "Tally":
-        for name in self.__dataclass_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        return self
-
-
-def claims(
-    case: Case,
-    relation: str,
-    dtype: str = "float64",
-    pairs: int = 4,
-    edits: int = 2,
-    seed: int = 0,
-    ks: tuple[int, ...] = (0, 1, 2, 3),
-    data: Records | None = None,
-    edit: str | None = None,
-) -> Tally:
-    """Train with bounds; retrain on ``edits`` datasets in the balls of ``ks``; then walk on for ``pairs`` neighbours, each
-    trained with bounds, of which every claim is asked: boxes nest, what certificates say carries over, and the box of a
-    dataset some steps back has the model in it. It ends with the first violation.
-
-    ``edit``: the relation that neighbours on the walk differ by, where it is another than the boxes'.
-    """
-    rng, tally = np.random.default_rng(seed), Tally()
-    data = case.data(rng) if data is None else data
-    queries = rng.normal(size=(40, WIDTH))
-    try:
-        here = _bounds(case, data, relation, ks, dtype, queries, rng)
-        for number in range(edits):
-            index = -number % len(ks)
-            other = neighbour(rng, case, data, relation, ks[index], f"new{number}-")
-            tally += retrained(case, here, index, run(case, other, relation, (0,), dtype, rng), queries, dtype)
-            if tally.violations:
-                return tally
-        seen = [here]
-        for number in range(pairs):
-            data = neighbour(rng, case, data, edit or relation, 1, f"n{number}-")
-            seen.append(_bounds(case, data, relation, ks, dtype, queries, rng))
-            for outer, inner in ((seen[-2], seen[-1]), (seen[-1], seen[-2]))[: 2 if relation in SYMMETRIC else 1]:
-                tally += nested(outer, inner)
-            for steps, earlier in enumerate(seen[-2::-1][: len(ks) - 1], start=1):
-                tally += retrained(case, earlier, steps, seen[-1][0], queries, dtype)
-            if tally.violations:
-                return tally
-    except UnsoundError:
-        tally.refused += 1
-    return tally
-
-
-def retrained(
-    case: Case, known: tuple[Box, Certificates], index: int, again: Box, queries: np.ndarray, dtype: str
-) -> Tally:
-    """One model of a dataset in the ball of the ``index``-th k: its parameters, and the labels certified for it."""
-    (trained, certified), tally = known, Tally(trials=1)
-    for name, value in again.nominal.items():
-        lower, upper = trained.lower[name][index], trained.upper[name][index]
-        tally.outside += int((~((lower <= value) & (value <= upper))).sum())
-        tally.touched += int(((lower == value) | (value == upper)).sum())
-    held = certified.certified[index]
-    tally.certified += int(held.sum())
-    tally.changed += int((predictions(case, again, queries, dtype) != certified.prediction)[held].sum())
-    return tally
-
-
-def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "cpu", seed: int = 0) -> Tally:
+def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "cpu", seed: int = 0) -> int:
     """Draw a box, then ``samples`` models from it, ends as often as insides: logits and the factors of each record's
-    gradient, as computed, against their bounds."""
-    rng = np.random.default_rng(seed)
-    tally = Tally()
+    gradient, as computed, that are outside their bounds."""
+    rng, outside = np.random.default_rng(seed), 0
     data = case.data(rng)
     training = case.config(dtype)
     head = case.head(dtype)
@@ -345,41 +206,28 @@ def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "c
         bounds = list(network.factors(x, y, box, rounding))
         for index in range(samples):
             draws = {name: sample(rng, interval, corners=index % 2 == 0) for name, interval in box.items()}
-            tally.trials += 1
             for k in range(2):
                 point = {name: value[k] for name, value in draws.items()}
                 computed = network.logits(x, network.collapse_point(point))
-                tally.outside += _beyond(logits[k], computed)
+                outside += _beyond(logits[k], computed)
                 for bound, (_, d, inputs) in zip(bounds, network.nominal_factors(x, y, point), strict=True):
-                    tally.outside += _beyond(bound.d[k], d) + _beyond(bound.x[min(k, bound.x.shape[0] - 1)], inputs)
-    return tally
+                    outside += _beyond(bound.d[k], d) + _beyond(bound.x[min(k, bound.x.shape[0] - 1)], inputs)
+    return outside
 
 
 def _beyond(interval: Interval, value: torch.Tensor) -> int:
     return int((~((interval.lower <= value) & (value <= interval.upper))).sum())
 
 
-def _bounds(
-    case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, queries: np.ndarray, rng: np.random.Generator
-) -> tuple[Box, Certificates]:
-    trained = run(case, data, relation, ks, dtype, rng)
-    return trained, certificates(case, trained, queries, relation, dtype)
-
-
-def nested(outer: tuple[Box, Certificates], inner: tuple[Box, Certificates]) -> Tally:
-    """One ordered pair: every end of ``inner`` at k-1 against ``outer`` at k, bit for bit, and the distances."""
-    tally = Tally(trials=1)
-    (big, far), (small, near) = outer, inner
-    for name in big.nominal:
-        lower, upper = big.lower[name][1:], big.upper[name][1:]
-        tally.outside += int((lower > small.lower[name][:-1]).sum() + (small.upper[name][:-1] > upper).sum())
-        tally.touched += int((lower == small.lower[name][:-1]).sum() + (small.upper[name][:-1] == upper).sum())
-    held = far.certified[1:]
-    tally.certified += int(held.sum())
-    tally.changed += int((held & ~near.certified[:-1]).sum())
-    tally.changed += int((held & (far.prediction != near.prediction)).sum())
-    tally.changed += int((far.stable_distance > near.stable_distance + 1).sum())
-    return tally
+def ends(outer: Box, inner: Box) -> tuple[int, int]:
+    """(ends of ``inner`` for k - 1 beyond those of ``outer`` for k, bit for bit; those that are the same numbers)."""
+    beyond = touching = 0
+    for name in outer.nominal:
+        uppers = outer.upper[name][1:], inner.upper[name][:-1]
+        lowers = inner.lower[name][:-1], outer.lower[name][1:]
+        for high, low in (uppers, lowers):
+            beyond, touching = beyond + int((~(high >= low)).sum()), touching + int((high == low).sum())
+    return beyond, touching
 
 
 # -- distances of neighbours -----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Longer runs: ``make adversary TRIALS=N SEED=S``.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,18 +15,21 @@ from adversary import CELLS, Report, assault, table, trial
 from adversary_settings import Setting
 from checks import Case
 from synthetic import make_records
-from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
+from test_rules import signed_as_nonnegative, wrong_sign_split
+from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box
-from agt.bounds.rounding import Rounding
+from agt.bounds.rounding import Products, Rounding, corners
+from agt.bounds.rules import ConvRule, Gradient
 from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.data.dataset import Records
-from agt.kernels.reference import ReferenceExtremes
+from agt.kernels.reference import QUANTA, ReferenceExtremes
 from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
 from agt.training import ensemble, linear
+from agt.training.batches import BatchPlan, Slices
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
 from agt.training.loop import TrainingRun
@@ -224,6 +227,50 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TrainingRun, "_selectors", selectors)
 
 
+def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """No k * gamma for what may be added."""
+    patch.setitem(RELATIONS, "add_remove", replace(RELATIONS["add_remove"], adds=False))
+
+
+def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
+    """A draw scaled by how many records there are: no longer the same for every neighbour."""
+    whole = TrainingRun._noisy
+
+    def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
+        return whole(self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()})
+
+    patch.setattr(TrainingRun, "_noisy", noisy)
+
+
+def batches_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's batch is its position: one removal moves every later record."""
+
+    def batches(self: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+        for _ in range(self.epochs):
+            for index in range(self.count):
+                yield np.flatnonzero(np.arange(len(units)) % self.count == index)
+
+    patch.setattr(BatchPlan, "batches", batches)
+
+
+def slices_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's slice is its position: one removal lets later records join in earlier."""
+    patch.setattr(Slices, "of", lambda self, units: np.arange(len(units)) * self.count // max(len(units), 1))
+
+
+def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
+    """Bounds on a record's gradient clip each position's share, and add up what is left."""
+
+    def gradients(self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products) -> Iterator[Gradient]:
+        patches = x.moved(self._patches_of_each_k)
+        pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
+        ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
+        yield Gradient(f"{self.name}.weight", Interval(*ends), None)
+        yield Gradient(f"{self.name}.bias", d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)), None)
+
+    patch.setattr(ConvRule, "gradients", gradients)
+
+
 def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
     """A tube takes a record's gradient for half as long as it can be."""
     whole = Radii.batch
@@ -241,6 +288,13 @@ TWO_BATCHES = Setting(EARLY, "remove", "linear box")
 BINARY = Case("binary", training={"loss": "binary_cross_entropy", "lr": 0.3})
 WARM = Setting(BINARY, "paper_privacy", "linear box")
 FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
+BCE = {"loss": "binary_cross_entropy"}
+LOUD = Setting(
+    Case("loud", (4, 3), n=60, training={**BCE, "lr": 10.0, "epochs": 4, "batch": {"count": 1}}), "remove", "two hidden"
+)
+NOISY = Setting(Case("noisy", noise=3.0, training=BCE), "remove", "linear box")
+SLICED = Setting(Case("sliced", slices=3, training=BCE), "remove", "linear box")
+CONVOLVED = Setting(Case("convolved", channels=2, n=40, training={**BCE, "lr": 0.3}), "remove", "convolutions")
 OPPOSED = Setting(
     Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
     "add_remove",
@@ -287,6 +341,10 @@ BROKEN = {
     "batches by position": Broken(batches_by_index, TWO_BATCHES, "contained"),
     "warm-started selection": Broken(warm_start, WARM, "nested"),
     "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
+    "wrong sign split": Broken(wrong_sign_split, LOUD, "contained"),
+    "noise that knows the data": Broken(noise_that_knows_the_data, NOISY, "contained"),
+    "slices by position": Broken(slices_by_index, SLICED, "contained"),
+    "clipped at each position": Broken(clipped_at_each_position, CONVOLVED, "crash"),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
     "half a gradient, tubes": Broken(half_a_gradient, TUBE, "contained"),
     "substitute as add_remove, tubes": Broken(
