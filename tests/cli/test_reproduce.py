@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -38,10 +39,10 @@ def test_every_definition_is_valid_and_has_its_kinds_and_profiles(name: str) -> 
 def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []}))
     monkeypatch.setattr("experiments.kinds.experiments_dir", lambda: tmp_path)
-    with pytest.raises(ConfigError, match=r"experiments/bad\.yaml"):
-        load_experiment("bad")
-    with pytest.raises(ConfigError, match="unknown experiment 'worse'"):
-        load_experiment("worse")
+    refused(
+        (ConfigError, r"experiments/bad\.yaml", lambda: load_experiment("bad")),
+        (ConfigError, "unknown experiment 'worse'", lambda: load_experiment("worse")),
+    )
 
 
 def test_of_two_overrides_of_one_key_the_later_counts_and_relations_are_the_profiles() -> None:

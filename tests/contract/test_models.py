@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from records import reseal
 from safetensors.numpy import load_file, save, save_file
+from synthetic import refused
 from torch import nn
 
 import agt
@@ -152,10 +153,10 @@ def test_some_k_of_the_grid_and_one_query_say_the_same_and_it_says_how_it_stands
 @examples
 def test_it_refuses_what_it_cannot_answer(name: str) -> None:
     example, model = EXAMPLES[name], fitted(name)
-    with pytest.raises(agt.AgtError, match="the model was trained on"):
-        model.certify(example.queries[..., :1])
-    with pytest.raises(agt.ConfigError, match=r"the model takes|room for a window"):
-        model.model.certify(example.queries[..., :1])
+    refused(
+        (agt.AgtError, "the model was trained on", lambda: model.certify(example.queries[..., :1])),
+        (agt.ConfigError, r"the model takes|room for a window", lambda: model.model.certify(example.queries[..., :1])),
+    )
     for wrong in (np.nan, np.inf):
         with pytest.raises(agt.AgtError, match=r"NaN|finite"):
             model.model.certify(np.full_like(example.queries, wrong))

@@ -12,6 +12,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.special import logsumexp, ndtr
 from scipy.stats import binom, chisquare, norm
+from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.mechanisms.composition import (
@@ -468,10 +469,10 @@ def test_weights_and_score_together_spend_one_trial() -> None:
 
 
 def test_a_budget_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"total\.eps=1e-05"):
-        trial_budget(Trials(mean=100), 1e-5, 1e-5)
-    with pytest.raises(ConfigError, match=r"total\.delta=0"):
-        trial_budget(Trials(), 1.0, 0.0)
+    refused(
+        (ConfigError, r"total\.eps=1e-05", lambda: trial_budget(Trials(mean=100), 1e-5, 1e-5)),
+        (ConfigError, r"total\.delta=0", lambda: trial_budget(Trials(), 1.0, 0.0)),
+    )
 
 
 def test_a_record_is_right_or_wrong_whatever_stands_beside_it() -> None:

@@ -10,6 +10,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from checks import Edits, edits_to_another, one_after_another, torn
+from synthetic import refused
 
 from agt.certificates import votes
 from agt.certificates.box import REACH, Envelope
@@ -198,16 +199,17 @@ def test_sums_of_the_largest_ensemble_are_exact() -> None:
 def test_what_fits_together_is_checked() -> None:
     margin = np.zeros(2)
     one = Envelope((1,), margin, margin[None] - 1, margin[None] + 1)
-    with pytest.raises(ConfigError, match="same values of k"):
-        margin_vote([one, Envelope((2,), margin, one.lower, one.upper)], CLIP, touches=1)
-    with pytest.raises(ConfigError, match="same values of k"):
-        margin_vote([], CLIP, touches=1)
-    with pytest.raises(UnsoundError, match="outside of its bounds"):
-        Envelope((1,), margin, margin[None] + 1, margin[None] + 2)
-    with pytest.raises(UnsoundError, match="NaN"):
-        Envelope((1,), margin * np.nan, margin[None] - 1, margin[None] + 2)
-    with pytest.raises(UnsoundError, match=r"\(1, 2\) is needed"):
-        Envelope((1,), margin, margin - 1, margin + 1)
+    refused(
+        (
+            ConfigError,
+            "same values of k",
+            lambda: margin_vote([one, Envelope((2,), margin, one.lower, one.upper)], CLIP, touches=1),
+        ),
+        (ConfigError, "same values of k", lambda: margin_vote([], CLIP, touches=1)),
+        (UnsoundError, "outside of its bounds", lambda: Envelope((1,), margin, margin[None] + 1, margin[None] + 2)),
+        (UnsoundError, "NaN", lambda: Envelope((1,), margin * np.nan, margin[None] - 1, margin[None] + 2)),
+        (UnsoundError, r"\(1, 2\) is needed", lambda: Envelope((1,), margin, margin - 1, margin + 1)),
+    )
 
 
 # -- broken on purpose -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from checks import Edits, edits_to_another, one_after_another, torn
 from scipy.special import ndtri
+from synthetic import refused
 
 from agt.certificates.stability import FARTHEST
 from agt.certificates.votes import certified_vote, published_vote
@@ -138,10 +139,10 @@ def test_the_longest_distances_of_the_largest_ensemble() -> None:
 
 def test_touches_must_be_said() -> None:
     labels = np.zeros((2, 1), dtype=int)
-    with pytest.raises(TypeError, match="touches"):
-        certified_vote(labels, labels)  # type: ignore[call-arg]
-    with pytest.raises(ConfigError, match="at least one member"):
-        certified_vote(labels, labels, touches=0)
+    refused(
+        (TypeError, "touches", lambda: certified_vote(labels, labels)),
+        (ConfigError, "at least one member", lambda: certified_vote(labels, labels, touches=0)),
+    )
 
 
 def test_published_example() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic import refused
 from threadpoolctl import threadpool_limits
 
 import agt
@@ -207,14 +208,16 @@ def test_the_exponential_of_logistic_regression() -> None:
 
 
 def test_what_votes_are_not_proved_for_is_refused() -> None:
-    with pytest.raises(agt.errors.ConfigError, match="fourier"):
-        trained(features="fourier")
-    with pytest.raises(agt.errors.ConfigError, match=r"ensemble\.members"):
-        agt.fit(np.eye(2), np.arange(2), certificate="votes")
-    with pytest.raises(agt.errors.ConfigError, match=r"logisitc.*logistic"):
-        trained(learner="logisitc")
-    with pytest.raises(agt.errors.ConfigError, match="certificate=erm has no members to choose"):
-        trained(certificate="erm", members=1, learner="ridge")
+    refused(
+        (agt.errors.ConfigError, "fourier", lambda: trained(features="fourier")),
+        (agt.errors.ConfigError, r"ensemble\.members", lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes")),
+        (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
+        (
+            agt.errors.ConfigError,
+            "certificate=erm has no members to choose",
+            lambda: trained(certificate="erm", members=1, learner="ridge"),
+        ),
+    )
     assert len(trained(500, members=1).weight) == 5, "the recipe's number, where a size is declared"
     with pytest.raises(agt.errors.ConfigError, match="paper_privacy"):
         trained(relation="paper_privacy")

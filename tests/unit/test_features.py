@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_records
+from synthetic import make_records, refused
 from threadpoolctl import threadpool_limits
 
 import agt
@@ -242,12 +242,15 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, object], text:
 
 def test_wrong_width_no_public_rows_and_float32_cosines_are_refused() -> None:
     fm = FeatureMap.of(FeaturesConfig(), dataset(3))
-    with pytest.raises(ConfigError, match="7 features and the model takes 3"):
-        fm(np.zeros((2, 7)))
-    with pytest.raises(ConfigError, match=r"features\.public=train"):
-        FeatureMap.of(FeaturesConfig(whiten=1.0, public="train"), dataset())
-    with pytest.raises(ConfigError, match="float64"):
-        check_dtype(FeaturesConfig(map="fourier", count=4), "float32")
+    refused(
+        (ConfigError, "7 features and the model takes 3", lambda: fm(np.zeros((2, 7)))),
+        (
+            ConfigError,
+            r"features\.public=train",
+            lambda: FeatureMap.of(FeaturesConfig(whiten=1.0, public="train"), dataset()),
+        ),
+        (ConfigError, "float64", lambda: check_dtype(FeaturesConfig(map="fourier", count=4), "float32")),
+    )
 
 
 def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
@@ -369,16 +372,28 @@ def test_nystroem_s_map_has_the_kernel_for_its_products_at_landmarks() -> None:
 
 
 def test_landmarks_that_cannot_be_had_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"count=41: landmarks are public rows, and there are 40 different ones"):
-        FeatureMap.of(replace(LANDMARKS, count=41), tabled())
-    with pytest.raises(ConfigError, match=r"public=train: landmarks needs rows, and there are 0 such"):
-        FeatureMap.of(replace(LANDMARKS, public="train"), tabled())
+    refused(
+        (
+            ConfigError,
+            r"count=41: landmarks are public rows, and there are 40 different ones",
+            lambda: FeatureMap.of(replace(LANDMARKS, count=41), tabled()),
+        ),
+        (
+            ConfigError,
+            r"public=train: landmarks needs rows, and there are 0 such",
+            lambda: FeatureMap.of(replace(LANDMARKS, public="train"), tabled()),
+        ),
+    )
     twins = np.repeat(tabled().test.features[:12], 2, axis=0) * (1 + 1e-6 * (np.arange(24) % 2))[:, None]
     twins[1::2, 0] += 1e-6
-    with pytest.raises(ConfigError, match=r"ridge=0: some of 24 landmarks lie so close"):
-        FeatureMap.of(replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins))
-    with pytest.raises(UnsoundError, match="not finite"):
-        choose(np.full((3, 2), np.nan), 2, 0)
+    refused(
+        (
+            ConfigError,
+            r"ridge=0: some of 24 landmarks lie so close",
+            lambda: FeatureMap.of(replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)),
+        ),
+        (UnsoundError, "not finite", lambda: choose(np.full((3, 2), np.nan), 2, 0)),
+    )
     made = FeatureMap.of(LANDMARKS, tabled())
     longer = {name: matrix * 4 for name, matrix in made.matrices.items()}
     with pytest.raises(UnsoundError, match="projection matrix has entries that no exact product can take"):

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from omegaconf import OmegaConf
+from synthetic import refused
 
 from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings, read_prepared
@@ -96,10 +97,18 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("until", [2, 5])
 def test_changed_settings_are_refused_and_named(tmp_path: Path, until: int) -> None:
     write(tmp_path / "d", until)
-    with pytest.raises(ConfigError, match=r"prepare\.pooling=mean, and now prepare\.pooling=last"):
-        write(tmp_path / "d", settings={**SETTINGS, "prepare": {"pooling": "last", "range": [0, 1]}})
-    with pytest.raises(ConfigError, match=r"prepare\.range=\[0, 1\], and now prepare\.range=\[0, 2\]"):
-        write(tmp_path / "d", settings={**SETTINGS, "prepare": {"pooling": "mean", "range": [0, 2]}})
+    refused(
+        (
+            ConfigError,
+            r"prepare\.pooling=mean, and now prepare\.pooling=last",
+            lambda: write(tmp_path / "d", settings={**SETTINGS, "prepare": {"pooling": "last", "range": [0, 1]}}),
+        ),
+        (
+            ConfigError,
+            r"prepare\.range=\[0, 1\], and now prepare\.range=\[0, 2\]",
+            lambda: write(tmp_path / "d", settings={**SETTINGS, "prepare": {"pooling": "mean", "range": [0, 2]}}),
+        ),
+    )
     assert write(tmp_path / "d") == ([2, 3, 4] if until == 2 else []), "and with the old ones it goes on"
 
 
@@ -385,10 +394,18 @@ def test_a_killed_run_resumes(own: Callable[..., Amex], monkeypatch: pytest.Monk
 
 def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFrame) -> None:
     people = frame["customer_ID"].unique()
-    with pytest.raises(DataError, match=rf"2 of {len(people)} customers of .*train_data\.csv are not in .*{people[0]}"):
-        run(own(labels=lambda t: t[~t["customer_ID"].isin(people[:2])]))
-    with pytest.raises(DataError, match=rf"1 of {len(people)} customers of .*train_labels\.csv are not in .*{people[3]}"):
-        run(own(data=lambda t: t[t["customer_ID"] != people[3]]))
+    refused(
+        (
+            DataError,
+            rf"2 of {len(people)} customers of .*train_data\.csv are not in .*{people[0]}",
+            lambda: run(own(labels=lambda t: t[~t["customer_ID"].isin(people[:2])])),
+        ),
+        (
+            DataError,
+            rf"1 of {len(people)} customers of .*train_labels\.csv are not in .*{people[3]}",
+            lambda: run(own(data=lambda t: t[t["customer_ID"] != people[3]])),
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -428,12 +445,14 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the first line is no header"):
         run(preparation)
     (tmp_path / "train_data.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="truncated or not a parquet file"):
-        run(amex(tmp_path, data="train_data.parquet"))
-    with pytest.raises(
-        DataMissing, match=r"none\.csv is not there: accept the rules at https.*kaggle competitions download"
-    ):
-        run(amex(tmp_path, data="none.csv"))
+    refused(
+        (DataError, "truncated or not a parquet file", lambda: run(amex(tmp_path, data="train_data.parquet"))),
+        (
+            DataMissing,
+            r"none\.csv is not there: accept the rules at https.*kaggle competitions download",
+            lambda: run(amex(tmp_path, data="none.csv")),
+        ),
+    )
 
 
 # -- prepare imdb ------------------------------------------------------------------------------------------------------
@@ -599,10 +618,10 @@ def test_models_that_cannot_be_used(imdb: Callable[..., Imdb], gpt2: Path, tmp_p
     with pytest.raises(DataMissing, match=r"none is not there.*hf download openai-community/gpt2"):
         embedded(imdb(model="none"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: not a whole model with its tokenizer"):
-        embedded(imdb(model="empty"))
-    with pytest.raises(ConfigError, match=r"prepare\.tokens=65: this model reads at most 64 tokens"):
-        embedded(imdb(tokens=65))
+    refused(
+        (DataError, "empty: not a whole model with its tokenizer", lambda: embedded(imdb(model="empty"))),
+        (ConfigError, r"prepare\.tokens=65: this model reads at most 64 tokens", lambda: embedded(imdb(tokens=65))),
+    )
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match=r"prepare\.device=cuda: PyTorch sees no GPU"):
             embedded(imdb(device="cuda"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit
-from synthetic import ball, make_recipe, make_records, make_training
+from synthetic import ball, make_recipe, make_records, make_training, refused
 
 import agt
 from agt.data.dataset import Records
@@ -186,10 +186,18 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
         EnsembleConfig(members=3, vote="margins", margin_clip=0.0)
     x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
     three = agt.Declared(classes=[0, 1, 2], size=60)
-    with pytest.raises(ConfigError, match="vote=margins is a vote of several members, and members=1"):
-        agt.fit(x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0)
-    with pytest.raises(ConfigError, match=r"ensemble\.vote=margins: margins of 3 classes have no one sign"):
-        agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0)
+    refused(
+        (
+            ConfigError,
+            "vote=margins is a vote of several members, and members=1",
+            lambda: agt.fit(x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0),
+        ),
+        (
+            ConfigError,
+            r"ensemble\.vote=margins: margins of 3 classes have no one sign",
+            lambda: agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0),
+        ),
+    )
 
 
 def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
