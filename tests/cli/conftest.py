@@ -32,6 +32,16 @@ class Said:
         assert isinstance(value, dict)
         return value
 
+    def ok(self) -> "Said":
+        """Itself, of a command line that succeeded."""
+        return self.fails(0)
+
+    def fails(self, code: int, *words: str) -> "Said":
+        """Itself, of one that ended with this code and said all of this on stderr."""
+        assert self.code == code, self.err
+        assert [each for each in words if each not in self.err] == [], self.err
+        return self
+
 
 Agt = Callable[..., Said]
 

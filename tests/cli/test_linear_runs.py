@@ -20,16 +20,14 @@ ERM = ("certificate=erm", "training.clip=0.5", "training.weight_decay=0.01", "ce
 
 
 def certified(agt: Agt, run: str, *more: str) -> tuple[pd.DataFrame, Path]:
-    said = agt("certify", f"run={run}", "-q", "--json", *more)
-    assert said.code == 0, said.err
+    said = agt("certify", f"run={run}", "-q", "--json", *more).ok()
     folder = Path(said.json["run"])
     return pd.read_parquet(folder / "certificates.parquet"), folder
 
 
 @pytest.mark.parametrize("how", [SGD, ERM], ids=["stability", "erm"])
 def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> None:
-    said = agt("train", *DIGITS, *how)
-    assert said.code == 0, said.err
+    said = agt("train", *DIGITS, *how).ok()
     run, metrics = Path(said.json["run"]), said.json["metrics"]
     assert not (run / "bounds").exists()
     assert metrics["test_accuracy"] > 0.9
@@ -53,8 +51,7 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
 
 def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
     """Recomputed here from the record's own files, in plain numpy."""
-    said = agt("train", "dataset.n_train=100", *BASE, *SGD, "training.lr=4", "training.loss=binary_cross_entropy")
-    assert said.code == 0, said.err
+    said = agt("train", "dataset.n_train=100", *BASE, *SGD, "training.lr=4", "training.loss=binary_cross_entropy").ok()
     run = Path(said.json["run"])
     points = np.random.default_rng(0).normal(size=(200, 2)) * 2
     pd.DataFrame(points, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
@@ -73,8 +70,7 @@ def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
 
 def test_plane_map_and_public_features(agt: Agt) -> None:
     features = ("certificate.features.map=fourier", "certificate.features.count=40")
-    said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2")
-    assert said.code == 0, said.err
+    said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2").ok()
     assert "40 random fourier features" in (Path(said.json["run"]) / "report.md").read_text()
     _, folder = certified(agt, said.json["run"], "map_resolution=24")
     data = pd.read_csv(folder / "figures" / "plane_map.csv")
@@ -103,9 +99,7 @@ def test_plane_map_and_public_features(agt: Agt) -> None:
     ],
 )
 def test_what_is_not_proved_is_refused_by_key(agt: Agt, tmp_path: Path, more: tuple[str, ...], text: str) -> None:
-    said = agt("train", *DIGITS, *SGD, *more)
-    assert said.code == 2, said.err
-    assert text in said.err
+    agt("train", *DIGITS, *SGD, *more).fails(2, text)
     done = [json.loads(p.read_text())["state"] for p in tmp_path.glob("outputs/train/*/status.json")]
     assert "done" not in done
 
@@ -151,13 +145,10 @@ def test_a_record_that_was_changed_is_refused(
     run = tmp_path / "copy"
     shutil.copytree(digits, run)
     spoil(run)
-    said = agt("certify", f"run={run}", "-q")
-    assert said.code == 2
+    said = agt("certify", f"run={run}", "-q").fails(2)
     assert "is gone" in said.err or "is not what was written" in said.err or "manifest.json" in said.err
     reseal(run)  # what lies behind the manifest
-    said = agt("certify", f"run={run}", "-q")
-    assert said.code == code
-    assert text in said.err
+    agt("certify", f"run={run}", "-q").fails(code, text)
 
 
 def test_a_record_from_before_the_choice_is_one_of_boxes(agt: Agt, trained: Path) -> None:

@@ -138,12 +138,8 @@ RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product"
 # -- data ----------------------------------------------------------------------------------------------------------------
 
 
-def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, kind: str = "mixed") -> Records:
-    """Records of ``units`` new units.
-
-    kind: "mixed", or "saturating": enormous features of one sign pattern and one label, so that each gradient is clipped,
-    all to the same side.
-    """
+def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Records:
+    """Records of ``units`` new units; a fifth of them saturate the clip."""
     rows = rng.integers(1, case.unit_rows + 1, size=units)
     n = int(rows.sum())
     features = rng.normal(size=(n, case.width))
@@ -154,9 +150,6 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, kind: st
         features = np.round(features * 8) / 8
     loud = rng.random(n) < 0.2
     features[loud] *= 1e3
-    if kind == "saturating":
-        features = np.tile(rng.choice([-1.0, 1.0], case.width) * rng.choice([50.0, 1e4]), (n, 1))
-        labels = np.full(n, rng.integers(0, case.classes))
     names = [f"{prefix}{u}" for u, count in enumerate(rows) for _ in range(count)]
     public = rng.random(units) < case.public
     return make_records(features, labels, names, np.repeat(public, rows), prefix=f"{prefix}row")

@@ -27,9 +27,6 @@ from agt.training.batches import Recipe
 from agt.training.loop import train
 from agt_cli.cli import main
 
-# -- rules -------------------------------------------------------------------------------------------------------------
-
-
 BCE = {"loss": "binary_cross_entropy", "lr": 0.3, "epochs": 2}
 HEADS = (
     Case("tanh", (4, 3), activation="tanh", training=BCE),
