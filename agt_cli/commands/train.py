@@ -8,9 +8,8 @@ from agt.quality import Quality, rate_words
 from agt_cli.releasing.noise import drawing, noise_words, proved
 from agt_cli.releasing.payer import unfinished
 from agt_cli.report.console import Console, show
-from agt_cli.report.quality import say_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import unmet
+from agt_cli.report.report_md import say_quality, unmet
 from agt_cli.runs.prepare import RunSettings, fit, prepared_by_all, settings_of, write_trained
 from agt_cli.runs.resume import checkpoints_of
 

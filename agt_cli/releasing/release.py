@@ -62,9 +62,8 @@ from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished, write_spent
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
-from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import predict_report
+from agt_cli.report.report_md import outside_lines, predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, digest_of
 from agt_cli.team import unshared

@@ -67,9 +67,8 @@ from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import WAITING_FILE, people
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
-from agt_cli.runs.queries import conditions_of
+from agt_cli.runs.queries import WAITING_FILE, conditions_of, people
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from agt.unlearning.sisa import answerable
 from agt_cli.releasing.payer import Receipt
 from agt_cli.releasing.release import Lots, PlannedLabels, public_names
 from agt_cli.report import record
-from agt_cli.runs.erased import _append
+from agt_cli.runs.queries import _append
 
 LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 
