@@ -25,7 +25,7 @@ from agt.settings import schema, validate
 from agt.store import write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import flat
-from agt_cli.report.console import Console, show
+from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import Run, RunState, runs_below
 from agt_cli.report.markdown import page, standing, table
 
@@ -131,14 +131,10 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
         console.say(f"{letter}: {run.folder}, {run.state}{f', {run.result}' if run.result else ''}")
     for title, rows in parts.items():
         if rows:
-            console.table(title, ("", *letters), [(key, *map(_cell, row)) for key, row in rows.items()])
+            console.table(title, ("", *letters), [(key, *(cell(value, 4) for value in row)) for key, row in rows.items()])
         else:
             console.say(f"{title}: the same")
     return {"compared": names, **{title.replace(" ", "_"): rows for title, rows in parts.items()}}
-
-
-def _cell(value: object) -> str:
-    return "-" if value is None else show(value, 4) if isinstance(value, float) else str(value)
 
 
 # -- index.html ------------------------------------------------------------------------------------------------------------
