@@ -8,7 +8,7 @@ are shared out otherwise round otherwise.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    with drawing(settings, record, prepared, checkpoints) as account:
+    drawn = drawing(settings, record, prepared, checkpoints) if settings.noise else nullcontext([])
+    with drawn as account:
         started = time.perf_counter()
         model = fit(prepared, settings, console, checkpoints)
         seconds, noise, words = time.perf_counter() - started, model.noise, list(model.words)

@@ -69,7 +69,7 @@ from agt.provenance import package_version
 from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, remove_parts, sync_folder, write_atomic
 from agt.unlearning.log import state_of
 from agt_cli.process import VISIBLE_GPUS
-from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, commit, remove_leftovers, still_running
+from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, remove_leftovers, still_running
 from agt_cli.report.markdown import report_page, standings
 
 RESUMABLE = "train"
@@ -412,36 +412,10 @@ class NextState(RunRecord):
         return state_of(self._hashes)
 
     def _history(self, now: str) -> dict[str, object]:
-        kept = {key: self.run.environment[key] for key in ("argv", "data_files", "resumed") if key in self.run.environment}
-        return kept | _succession(self.run, now)
-
-
-def replace_files(run: Run, files: Mapping[str, bytes], **facts: object) -> str:
-    """Give a run some files anew, or more of them, and leave its model as it is; the caller holds it.
-
-    Args:
-        files: path -> content: a log with a request that waits, say. The state's name stays.
-        facts: for env.json.
-
-    Returns:
-        The run's new digest.
-
-    Raises:
-        OSError: they cannot be written; nothing is changed then.
-    """
-    now = datetime.now(UTC).isoformat(timespec="microseconds")
-    environment = as_json({**run.environment, **_succession(run, now), **facts})
-    content, staged = {"env.json": environment, **files}, run.folder / NEXT
-    hashes = {name: sha256(part).hexdigest() for name, part in content.items()}
-    manifest = Manifest(run.manifest.command, {**run.manifest.files, **hashes})
-    shutil.rmtree(staged, ignore_errors=True)
-    for name, part in (*content.items(), (MANIFEST_FILE, manifest.content)):
-        write_atomic(staged / name, part)
-    commit(run.folder)
-    return manifest.digest
-
-
-def _succession(run: Run, now: str) -> dict[str, object]:
-    """What env.json tells of the states before: their digests, and when each gave way."""
-    before = run.environment
-    return {"succeeds": [*before.get("succeeds", ()), run.digest], "updated": [*before.get("updated", ()), now]}
+        before = self.run.environment
+        kept = {key: before[key] for key in ("argv", "data_files", "resumed") if key in before}
+        return {
+            **kept,
+            "succeeds": [*before.get("succeeds", ()), self.run.digest],
+            "updated": [*before.get("updated", ()), now],
+        }
