@@ -44,7 +44,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    drawn = drawing(settings, record, prepared, checkpoints) if settings.noise else nullcontext([])
+    releases = settings.noise is not None or record.config.get("ledger") is not None
+    drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
         started = time.perf_counter()
         model = fit(prepared, settings, console, checkpoints)
