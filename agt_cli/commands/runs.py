@@ -313,18 +313,13 @@ def named(text: str, runs: Sequence[Run]) -> Run:
     """
     if (Path(text) / "status.json").exists():
         return Run.at(Path(text))
-    parts = Path(text).parts
-    some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or has_digest(run, text)]
+    parts, digest = Path(text).parts, f"sha256:{text.lower().removeprefix('sha256:')}"
+    digested = len(digest) >= len("sha256:") + DIGITS
+    some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or (digested and run.digest.startswith(digest))]
     if len(some) != 1:
         which = f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})" if some else "no run here"
         raise ConfigError(f"compare: '{text}' is {which}: give the folder of one")
     return some[0]
-
-
-def has_digest(run: Run, start: str) -> bool:
-    """Whether a finished run's digest begins so, with sha256: or without."""
-    digits = start.lower().removeprefix("sha256:")
-    return len(digits) >= DIGITS and run.digest.removeprefix("sha256:").startswith(digits)
 
 
 def side_by_side(runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -131,7 +131,8 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         given.setdefault("dataset.data_dir", given["data_dir"])
     for key in FREE:
         if key in given:
-            _put(run.config, key.split("."), given[key])
+            part, _, name = key.rpartition(".")
+            (run.config.setdefault(part, {}) if part else run.config)[name] = given[key]
     return run
 
 
@@ -178,9 +179,3 @@ def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tupl
     below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
     changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
     yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)
-
-
-def _put(config: dict[str, Any], keys: Sequence[str], value: object) -> None:
-    for key in keys[:-1]:
-        config = config.setdefault(key, {})
-    config[keys[-1]] = value

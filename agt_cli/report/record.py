@@ -413,7 +413,7 @@ class NextState(RunRecord):
 
     def _history(self, now: str) -> dict[str, object]:
         before = self.run.environment
-        kept = {key: before[key] for key in ("argv", "data_files", "resumed") if key in before}
+        kept: dict[str, object] = {key: before[key] for key in ("argv", "data_files", "resumed") if key in before}
         return {
             **kept,
             "succeeds": [*before.get("succeeds", ()), self.run.digest],
