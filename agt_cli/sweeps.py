@@ -208,8 +208,7 @@ class Sweep:
     def _compose(self, lines: Sequence[tuple[str, ...]]) -> list[Job]:
         """Every job of the call, composed before the first is run: an override that does not fit stops all."""
         jobs = [self._job(number, line) for number, line in enumerate(lines)]
-        _check_one_erasure_each(self.command, jobs)
-        _check_standard_input(jobs)
+        _check_inputs(self.command, jobs)
         return [
             replace(job, differs=own) for job, own in zip(jobs, _differing([job.overrides for job in jobs]), strict=True)
         ]
@@ -370,8 +369,11 @@ LAUNCH: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, A
 """By the class that the settings of a launcher name, whatever the user's own file of them is called."""
 
 
-def _check_one_erasure_each(command: str, jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where two jobs would change one run."""
+def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where two jobs would change one run, or one would read standard input.
+
+    A second call could not tell that its standard input asks something else.
+    """
     runs = [str(job.settings["run"]) for job in jobs if erasing(command, job.settings)]
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
@@ -379,12 +381,8 @@ def _check_one_erasure_each(command: str, jobs: Sequence[Job]) -> None:
             f"run={again}: several jobs would erase from this run, and each changes it for the next: give one line after "
             "the other; to compare methods, rehearse=true carries each out on a copy"
         )
-
-
-def _check_standard_input(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where a job would read standard input: a second call could not tell that it asks something else."""
-    keys = ("ids", "inputs")
-    key = next((key for key in keys for job in jobs if str(job.settings.get(key)) == STANDARD_INPUT), None)
+    keys = (key for key in ("ids", "inputs") for job in jobs if str(job.settings.get(key)) == STANDARD_INPUT)
+    key = next(keys, None)
     if key is not None:
         raise ConfigError(
             f"{key}=-: jobs of a sweep are recognised by what they read, and standard input is gone once it is read: give "
@@ -422,15 +420,11 @@ def plan_jobs(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[st
     note = cache(note)  # a run may be looked at for several jobs: each line once
     left = [run for run in jobs_of(sweep) if run.command == command]
     known: dict[int, Job] = {}
-    for same in (True, False):  # a job's very own run first
-        for job in jobs:
-            if job.number in known:
-                continue
-            for run in [run for run in left if _is_run_of(run, job) and (not same or run.overrides == job.overrides)]:
-                if _need_not_run(run, command, job, note):
-                    known[job.number] = replace(job, folder=run.folder, run=run, before=True)
-                    left.remove(run)
-                    break
+    pairs = [(job, run) for job in jobs for run in left if _is_run_of(run, job)]
+    for job, run in sorted(pairs, key=lambda pair: pair[1].overrides != pair[0].overrides):  # a job's very own run first
+        if job.number not in known and run in left and _need_not_run(run, command, job, note):
+            known[job.number] = replace(job, folder=run.folder, run=run, before=True)
+            left.remove(run)
     taken: set[Path] = set()
     return [known.get(job.number) or _in_new_folder(job, left, taken, note) for job in jobs]
 
