@@ -102,19 +102,6 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monke
     assert set(states) == {0, 1}
 
 
-def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken on purpose: with the new manifest in place first, a kill leaves a file of the earlier state for ever."""
-    shown = finished._listed_files
-    monkeypatch.setattr(finished, "_listed_files", lambda folder: shown(folder) & set(open_files(folder)))
-
-    def open_files(folder: Path) -> set[str]:
-        new = next(place for place in (COMMIT, NEXT) if (folder / place).exists())
-        return set(finished.Manifest.read((folder / new / "manifest.json").read_bytes()).files)
-
-    update(run)
-    assert leftovers(run) == ["bounds/k=00004.safetensors"]
-
-
 def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
     before = open_run(run, "train").digest
     with run_lock(run):
