@@ -1,6 +1,6 @@
 """What ``-m`` does: a sweep that goes on where an earlier call of it stopped.
 
-Only records count. A job is done if a finished run in the sweep's folder has its signature (signature.py) and every file of
+Only records count. A job is done if a finished run in the sweep's folder has its signature (jobs.py) and every file of
 it is as the run wrote it; what a launcher or a process says of a job, or fails to say, changes nothing. One run stands for
 one job, so that a sweep over what a signature leaves out, such as compute.kernel, keeps all its jobs.
 """

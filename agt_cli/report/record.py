@@ -12,7 +12,7 @@
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
     records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
                   of requests that wait: waiting.json, abstained.jsonl (runs/queries.py)
-    lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
+    lock, checkpoint/   while a run lasts: whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
 by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them by), sensitivity (the same for all classes
@@ -21,7 +21,7 @@ A folder is claimed once and never written over. Every file appears whole or not
 that could be mistaken for a finished one: its state stays "running". Every file goes through ``RunRecord.write``, which
 notes its hash, and comes back through ``Folder.read`` (agt/store.py), which compares it.
 
-The next state of a run, written beside it as a whole record, and then put in its place (swap.py).
+The next state of a run, written beside it as a whole record, and then put in its place (finished.py).
 
 Use::
 
@@ -88,7 +88,7 @@ class RunRecord(FolderWriter):
 
     Attributes:
         again: as given.
-        digest: the finished run's (manifest.py); None before it is finished.
+        digest: the finished run's (agt/store.py); None before it is finished.
     """
 
     def __init__(self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None) -> None:
