@@ -348,7 +348,7 @@ class TrainedRun:
         )
         looked = "read" if run is None else NOT_READ
         if run is None:
-            prepared = prepare(self.settings, console, gone_of(finished))
+            prepared = prepare(self.settings, console, gone_of(finished) if Log.of(finished).entries else None)
             for line in _check_unchanged(finished, prepared):
                 console.note(line)
             source = config_with_constants(finished.config, prepared.loaded)
