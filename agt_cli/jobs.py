@@ -20,8 +20,7 @@ from typing import Any
 from agt.errors import AgtError, ConfigError
 from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import file_sha256, places
+from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
 from agt_cli import usage
 from agt_cli.process import current_team
 from agt_cli.report.console import Console

@@ -39,8 +39,7 @@ from agt_cli.jobs import (
 from agt_cli.process import Share, raising_terminated, visible_gpus
 from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import LOCK, Run, jobs_of, open_run
-from agt_cli.report.markdown import Markdown, document, markdown_table, report_page
-from agt_cli.report.markdown import plain as escaped
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain as escaped, report_page
 from agt_cli.report.record import csv_bytes
 
 Task = Callable[[], dict[str, Any]]

@@ -19,8 +19,7 @@ from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.loop import SEED
 from agt_cli.configuration import composed, flat
 from agt_cli.releasing.noise import drawing, noise_words, proved
-from agt_cli.releasing.payer import SPENT_FILE as SPENT
-from agt_cli.releasing.payer import unfinished
+from agt_cli.releasing.payer import SPENT_FILE as SPENT, unfinished
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
 from agt_cli.report.record import RunRecord

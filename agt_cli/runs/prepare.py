@@ -28,8 +28,7 @@ from agt.errors import ConfigError, nearest
 from agt.facts import Fact, proved
 from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
-from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset
-from agt.models.model import fit as fit_model
+from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
@@ -46,8 +45,7 @@ from agt.store import file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, noise_config
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import HashKey, Index
+from agt.unlearning.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled

@@ -44,8 +44,18 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.chain import take_lock
 from agt.models.model import Model, VoteCertificates, load
 from agt.provenance import surroundings
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Broken, Manifest, file_sha256, locate, parse_object, read_digest, read_file, refusing, sync_folder
+from agt.store import (
+    MANIFEST_FILE as MANIFEST,
+    Broken,
+    Manifest,
+    file_sha256,
+    locate,
+    parse_object,
+    read_digest,
+    read_file,
+    refusing,
+    sync_folder,
+)
 from agt.unlearning.log import SIZE, HashKey, Index, Log, check_asked, check_same, places
 from agt.unlearning.sisa import answerable
 from agt_cli.choices import naming

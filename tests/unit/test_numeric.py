@@ -9,8 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agt import numeric
 from agt.errors import ConfigError
