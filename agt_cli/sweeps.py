@@ -83,7 +83,6 @@ class Job:
 
     @property
     def label(self) -> str:
-        """As messages call it."""
         return f"job {self.number}" + (f" ({' '.join(self.differs)})" if self.differs else "")
 
     @property
@@ -115,7 +114,6 @@ class Job:
         return 0 if self.state == "done" else code if known else AgtError.exit_code  # type: ignore[return-value]
 
     def as_json(self, command: str) -> dict[str, Any]:
-        """Its part of the object of --json."""
         run, settings = self.run, dict(map(_key_and_value, self.differs))
         number = {"job": self.number} if self.number >= 0 else {}
         about = {"command": command, **number, "run": str(self.folder), "state": self.state, "settings": settings}
@@ -488,7 +486,6 @@ class JobTable:
 
     @property
     def states(self) -> str:
-        """How the call's jobs stand, in words."""
         return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in self.jobs).items())
 
     @property
@@ -553,7 +550,6 @@ class JobTable:
         return Markdown(f"[{escaped(name)}]({quote(name)}/{page})")
 
     def say(self, console: Console) -> None:
-        """Print it."""
         columns, cells = self._shown(self.rows(), str)  # errors were lines of their own
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         console.say(f"table: {self.sweep / 'sweep.csv'}")

@@ -73,12 +73,10 @@ class RunsConfig:
 
 
 def configure(config: Mapping[str, Any]) -> RunsConfig:
-    """Validate the configuration (ConfigError)."""
     return validate(RunsConfig, config, "")
 
 
 def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
-    """List or compare, and say so."""
     there = list(runs_below(settings.output_dir))
     if settings.compare:
         return _compare([named(str(text), there) for text in settings.compare], console)
@@ -119,7 +117,6 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
 
 
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
-    """What differs between runs, side by side."""
     names = [str(run.folder) for run in runs]
     parts = {
         "settings": side_by_side(runs, lambda run: run.config),

@@ -164,5 +164,4 @@ def show(number: float | None, digits: int = 3) -> str:
 
 
 def cell(value: object, digits: int) -> str:
-    """Anything for a table."""
     return show(value, digits) if value is None or isinstance(value, float) else str(value)

@@ -234,7 +234,6 @@ class RunRecord(FolderWriter):
         self.write("config.yaml", to_yaml(config).encode())
 
     def environment(self, **facts: object) -> None:
-        """Add to env.json."""
         self._environment.update(facts)
         self._write_json("env.json", self._environment)
 
@@ -245,7 +244,6 @@ class RunRecord(FolderWriter):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics added so far."""
         return dict(self._metrics)
 
     def add_metrics(self, **numbers: float | int | str) -> None:
@@ -289,7 +287,6 @@ class RunRecord(FolderWriter):
         return (self.folder / name).read_bytes() if drawn else None
 
     def table(self, name: str, table: pd.DataFrame) -> None:
-        """Write tables/NAME.csv."""
         self.write(f"tables/{name}.csv", csv_bytes(table))
 
     def parquet(self, name: str, parts: Iterable[pd.DataFrame]) -> None:
@@ -313,7 +310,6 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """What the command ends with after ``error``."""
     if isinstance(error, KeyboardInterrupt):
         return getattr(error, "exit_code", 130)
     return error.exit_code if isinstance(error, AgtError) else 1

@@ -105,7 +105,6 @@ def train_report(
 
 
 def metrics_table(metrics: Mapping[str, object]) -> str:
-    """metrics.json as a table."""
     rows = [(name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in metrics.items()]
     return markdown_table(("metric", "value"), rows)
 
@@ -142,7 +141,6 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
-    """What one k counts."""
     text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
     if relation.name == "paper_privacy":
         text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
@@ -172,7 +170,6 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
 
 
 def setting_section(config: Mapping[str, Any]) -> str:
-    """A resolved configuration, as yaml."""
     text = to_yaml(config).rstrip()
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
@@ -497,7 +494,6 @@ def say_quality(console: Console, quality: Quality) -> None:
 
 
 def quality_section(quality: Quality) -> list[str]:
-    """The part of report.md."""
     columns, rows = _cells(quality, quality.groups)
     of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
     return [

@@ -177,7 +177,6 @@ class Prepared:
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return len(self.dataset.classes)
 
     def problem(self, settings: Settings) -> Problem:

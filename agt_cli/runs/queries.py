@@ -276,7 +276,6 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
 
 
 def people(units: int) -> str:
-    """A number of them in words."""
     return "1 person" if units == 1 else f"{units} people"
 
 
@@ -445,7 +444,6 @@ class OpenedRun:
 
     @cached_property
     def waiting(self) -> PendingErasures:
-        """What waits to be erased from it."""
         return PendingErasures.of(self.trained.finished)
 
     @property
