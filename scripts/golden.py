@@ -45,7 +45,7 @@ import yaml
 BASE = "837fd68"
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
-HOME = Path(tempfile.gettempdir()) / f"agt-golden-{os.getuid()}"
+HOME = Path(tempfile.gettempdir()) / f"golden-agt-{os.getuid()}"
 LIMIT_SECONDS = 240
 CRASHED = 70
 PAGES = {".md", ".html", ".png", ".pdf", ".svg"}
