@@ -130,22 +130,10 @@ class Twisted(nn.Sequential):
         return result
 
 
-def hooked() -> nn.Sequential:
-    network = deepcopy(OWN)
-    network[0].register_forward_hook(lambda layer, x, y: -y)
-    return network
-
-
-def frozen() -> nn.Sequential:
-    network = deepcopy(OWN)
-    network[0].weight.requires_grad = False
-    return network
-
-
 REFUSED = {
     "its own forward": (Twisted(nn.Linear(3, 2)), "an nn.Sequential, layer by layer"),
-    "hooks": (hooked(), "has hooks"),
-    "frozen": (frozen(), "0.weight is frozen"),
+    "hooks": (deepcopy(OWN), "has hooks"),
+    "frozen": (deepcopy(OWN), "0.weight is frozen"),
     "unknown layer": (
         nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
         "no bound rule for layer 1 (LayerNorm)",
@@ -153,6 +141,10 @@ REFUSED = {
     "outputs": (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs and the model has 5"),
     "inputs": (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of (3,) features"),
 }
+
+
+REFUSED["hooks"][0][0].register_forward_hook(lambda layer, x, y: -y)
+REFUSED["frozen"][0][0].weight.requires_grad = False
 
 
 @pytest.mark.parametrize("case", REFUSED)
