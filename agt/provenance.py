@@ -54,7 +54,10 @@ def code_digest(modules: Iterable[str]) -> str:
 
 def package_digest(package: str) -> str:
     """A hash of all the source of a package, or of a module in a file of its own. Raises AgtError as ``code_digest``."""
-    roots, h = _places(package), sha256()
+    roots, h = list[Path](), sha256()
+    with suppress(ImportError, ValueError):
+        spec = find_spec(package) if package != "__main__" else None  # which only the running program holds
+        roots = [Path(place) for place in spec.submodule_search_locations or [spec.origin] if place] if spec else []
     if not roots:
         raise AgtError(f"the code of {package} is not in a file that can be found: put it into a module of its own")
     for root in roots:
@@ -101,16 +104,3 @@ def package_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _places(top: str) -> list[Path]:
-    """Where Python finds a top-level package; nowhere for what only a running program holds (``__main__``)."""
-    spec = None
-    if top != "__main__":
-        with suppress(ImportError, ValueError):
-            spec = find_spec(top)
-    if spec is None:
-        return []
-    if spec.submodule_search_locations is not None:
-        return [Path(place) for place in spec.submodule_search_locations]
-    return [Path(spec.origin)] if spec.origin else []
