@@ -57,7 +57,8 @@ def package_digest(package: str) -> str:
     roots, h = list[Path](), sha256()
     with suppress(ImportError, ValueError):
         spec = find_spec(package) if package != "__main__" else None  # which only the running program holds
-        roots = [*map(Path, spec.submodule_search_locations or filter(None, [spec.origin]))] if spec else []
+        places = map(Path, spec.submodule_search_locations or filter(None, [spec.origin])) if spec else ()
+        roots = [path for path in places if path.exists()]  # "built-in" is none
     if not roots:
         raise AgtError(f"the code of {package} is not in a file that can be found: put it into a module of its own")
     for root in roots:
