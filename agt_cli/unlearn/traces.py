@@ -37,8 +37,8 @@ from agt.unlearning.log import KEY_FILE as KEY
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index, Log, few, of_state, places
 from agt_cli.report.finished import CHECKPOINTS, Run
-from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
+from agt_cli.runs.queries import key_of, named
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 MIN_ID_CHARACTERS = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
