@@ -122,16 +122,6 @@ def test_a_row_of_a_late_block_is_refused(
         table().load_queries(path)
 
 
-def test_a_file_that_loses_rows_between_two_passes(tmp_path: Path, small: Callable[[], None]) -> None:
-    path = write(tmp_path, "csv", False)
-    small()
-    streamed = table().load_queries(path)
-    pd.DataFrame(COLUMNS).iloc[:50].to_csv(path, index=False)
-    for _ in range(2):  # in the pass that had begun, and in the next
-        with pytest.raises(DataError, match=r"q\.csv: changed while it was read"):
-            list(pieces(streamed.features))
-
-
 def test_an_array_of_a_folder_that_changes_between_two_passes(tmp_path: Path, small: Callable[[], None]) -> None:
     """The folder's own time stays as it was."""
     np.save(tmp_path / "x.npy", VECTORS)
