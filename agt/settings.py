@@ -26,7 +26,7 @@ from agt.store import Broken, parse_json
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+RelationName = Literal["add_remove", "remove", "substitute", "flip", "paper_privacy", "paper_unlearning"]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
@@ -600,22 +600,18 @@ def build(node: object, where: str) -> Any:
 
 
 # Modules whose classes configurations of earlier versions name -> where these classes are today.
-# One text, as code_digest follows every string that is a module's name, and no training reaches all of these.
-MOVED_MODULES = dict(
-    line.split()
-    for line in """
-    agt.data.digits agt.data.images
-    agt.data.medmnist agt.data.images
-    agt.mechanisms.aggregate agt.mechanisms.published
-    agt.mechanisms.comparisons agt.mechanisms.published
-    agt_cli.audit.memorisation agt_cli.audit.membership
-    agt_cli.audit.shadows agt_cli.audit.membership
-    agt_cli.audit.weights agt_cli.audit.mechanism
-    agt_cli.papers.encoder experiments.encoder
-    agt_cli.papers.prepare.amex experiments.amex
-    agt_cli.papers.prepare.imdb experiments.imdb
-    """.strip().splitlines()
-)
+MOVED_MODULES = {
+    "agt.data.digits": "agt.data.images",
+    "agt.data.medmnist": "agt.data.images",
+    "agt.mechanisms.aggregate": "agt.mechanisms.published",
+    "agt.mechanisms.comparisons": "agt.mechanisms.published",
+    "agt_cli.audit.memorisation": "agt_cli.audit.membership",
+    "agt_cli.audit.shadows": "agt_cli.audit.membership",
+    "agt_cli.audit.weights": "agt_cli.audit.mechanism",
+    "agt_cli.papers.encoder": "experiments.encoder",
+    "agt_cli.papers.prepare.amex": "experiments.amex",
+    "agt_cli.papers.prepare.imdb": "experiments.imdb",
+}
 
 
 def imported(target: str, where: str) -> Any:

@@ -28,8 +28,7 @@ from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from experiments import certified
-from experiments import runs as kept
+from experiments import certified, runs as kept
 from experiments.baselines import Bench, features, network, of_one
 from experiments.certified import HALF, at_half
 from experiments.frontier import (

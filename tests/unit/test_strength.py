@@ -12,8 +12,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, KGridConfig, RelationConfig, TrainingConfig, TubeConfig, validate
 from agt.training.batches import Recipe
 from agt.training.linear import FACTOR, ONSET, LinearSetting, settled, sgd_sensitivity, strength
-from agt.tube.network import SMOOTH, SWAY
-from agt.tube.network import settled as settled_tube
+from agt.tube.network import SMOOTH, SWAY, settled as settled_tube
 
 OPEN: dict[str, Any] = dict.fromkeys(("lr", "epochs", "weight_decay"), "recipe") | {
     "loss": "binary_cross_entropy",

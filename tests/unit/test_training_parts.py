@@ -17,8 +17,7 @@ import agt
 from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.settings import BatchConfig, default_n_max
-from agt.training import ensemble, linear
-from agt.training import erm as erm_module
+from agt.training import ensemble, erm as erm_module, linear
 from agt.training.batches import BatchPlan, Recipe, check_unit_rows
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
