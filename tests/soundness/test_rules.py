@@ -44,7 +44,7 @@ HEADS = (
 def test_every_claim_of_neighbours(case: Case) -> None:
     """Retrained neighbours stay in the box, boxes nest, labels hold."""
     dtype = "float32" if HEADS.index(case) % 2 else "float64"
-    report = assault(Setting(case, "add_remove", "boxes", dtype), 0, 6)
+    report = assault(Setting(case, "add_remove", "boxes", dtype), 0, 4)
     assert not report.escapes, "\n".join(map(str, report.escapes))
     assert report.labels > 0
     assert factors(case, "float64", "exact", samples=5) == 0
