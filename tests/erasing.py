@@ -7,8 +7,7 @@ import numpy as np
 
 from agt.models.model import fit
 from agt.unlearning.account import Promise, Removal
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import Log, RequestEntry, as_words
+from agt.unlearning.log import REQUEST_LOG_FILE as LOG, Log, RequestEntry, as_words
 from agt_cli.report.console import Console
 from agt_cli.report.finished import commit, open_run, run_lock
 from agt_cli.report.record import NextState, RunRecord

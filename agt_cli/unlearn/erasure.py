@@ -34,8 +34,7 @@ from agt.unlearning.account import (
     Waiting,
     account_of,
 )
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import By, Log, RequestEntry, RequestKind
+from agt.unlearning.log import REQUEST_LOG_FILE as LOG, By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
 from agt_cli.report.finished import (
     ACCOUNT_FILE,

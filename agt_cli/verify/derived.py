@@ -73,8 +73,7 @@ from agt.problem import Settings
 from agt.settings import RelationConfig, RemovalConfig, build, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, Manifest, parse_json, read_file
 from agt.training.removal import removal_budget
-from agt.unlearning import account as accounts
-from agt.unlearning import newton
+from agt.unlearning import account as accounts, newton
 from agt.unlearning.account import OUTSIDE, Account, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.choices import naming
