@@ -169,6 +169,14 @@ class Judged:
     groups: Mapping[str, np.ndarray] | None = None
     ks: tuple[int, ...] = ()
 
+    @property
+    def score(self) -> np.ndarray | None:
+        """[n] one number for each answer: in favour of class 1, of two; else the lead of the answer over the next class."""
+        if self.scores is None:
+            return None
+        lead: np.ndarray = self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
+        return lead
+
     def group(self, place: np.ndarray, column: str | None, value: str | None, label: int | None) -> Subgroup:
         """The records at ``place``, [n] bool, that have this label; at least one."""
         whole, named = label is None or self.labels is None, self.prediction == (-1 if label is None else label)
