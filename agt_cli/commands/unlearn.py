@@ -1,7 +1,6 @@
 """agt unlearn: erasure requests in; the run's next state, and an account that can be checked, out."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,7 +61,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         return rehearse(order, record, console)
     with run_lock(order.folder):
         erased = erase(order, console)
-        with nullcontext() if erased.request is None else reporting_change(erased.words, console):
+        with reporting_change(erased.words, console, lambda: bool(erased.words)):
             told = account(order, erased)
             write(told, erased, order.signer, record)
             digest = record.finish()

@@ -62,7 +62,7 @@ from agt.training.ensemble import shards
 from agt.unlearning.account import MethodName, Promise, Removal, RemovalBudget
 from agt.unlearning.log import REQUEST_LOG_FILE as LOG
 from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
-from agt.unlearning.sisa import gaps, needed, retrain_affected
+from agt.unlearning.sisa import needed, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
@@ -70,6 +70,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import WAITING_FILE, people
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
 from agt_cli.runs.queries import conditions_of
+from agt_cli.unlearn.earlier import removal_gaps
 
 
 @dataclass(frozen=True)
@@ -398,7 +399,8 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         CheckError: the run's certificates do not say what training without these records gives; says why.
     """
     started = time.perf_counter()
-    if reasons := gaps_of_removal(job):
+    prepared = job.prepared
+    if reasons := removal_gaps(job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held):
         raise CheckError(
             f"method=certificate: this run's certificates do not cover the removal: {'; '.join(reasons)}. Carry it out "
             "instead: method=auto finds how"
@@ -417,20 +419,10 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if model.farthest < job.units:
         console.say(f"method=certificate: {words[0]}")
     facts = {"pending": job.units, "farthest": model.farthest}
-    prepared = job.prepared
     apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
     rests = (*(f for f in needed(conditions_of(job.run)) if f not in apart), prepared.untouched, prepared.choices)
     promise = Promise("certificate", True, 0.0, 0.0, True, WORDS, tuple(dict.fromkeys(rests)))
     return Removal(promise, 0, time.perf_counter() - started, facts, words)
-
-
-def gaps_of_removal(job: ErasureJob) -> list[str]:
-    """Why the certificates of a run do not cover a removal, in words; empty: they do."""
-    prepared = job.prepared
-    compared = prepared.loaded.preprocessing.facts if prepared.untouched.held else ()
-    unseen = len(job.erased) < job.count and bool(prepared.dataset.train.public.any())
-    public = unseen or bool(job.erased.public.any())
-    return gaps(job.settings, conditions_of(job.run), compared, public)
 
 
 def _answered(job: ErasureJob, farthest: int) -> str:

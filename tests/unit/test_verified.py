@@ -18,8 +18,8 @@ from agt.errors import ConfigError
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
 from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
-from agt_cli.verify.derived import labels_of
 from agt_cli.verify.folders import Record, inventory
+from agt_cli.verify.release import labels_of
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 
