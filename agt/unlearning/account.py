@@ -37,7 +37,7 @@ from pydantic import Field
 from agt import __version__
 from agt.errors import ConfigError, DataMissing
 from agt.facts import Fact, Standing
-from agt.settings import Digest, content_of, plain_of, read_document, schema
+from agt.settings import Digest, content_of, read_document, schema
 from agt.store import Broken, read_file
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
@@ -141,7 +141,7 @@ class Removal:
     promise: Promise
     records: int
     seconds: float
-    facts: dict[str, bool | int | float | str]
+    facts: Mapping[str, bool | int | float | str]
     words: tuple[str, ...]
     allowance: RemovalBudget | None = None
 
@@ -389,11 +389,6 @@ class ErasureReport:
         return self.done.method != PENDING
 
     @property
-    def plain(self) -> dict[str, Any]:
-        """JSON values; what is None is left out."""
-        return plain_of(self)
-
-    @property
     def content(self) -> bytes:
         """The file."""
         return content_of(self)
@@ -427,7 +422,7 @@ def account_of(
         schema=VERSION,
         agt=__version__,
         asked=asked,
-        done=Done(promise.method, removal.records, removal.seconds, removal.words, removal.facts, training),
+        done=Done(promise.method, removal.records, removal.seconds, removal.words, dict(removal.facts), training),
         guaranteed=Guaranteed(
             promise.exact,
             promise.eps,

@@ -403,7 +403,9 @@ class Index:
         """Of the training records; their features may be memory-mapped, and are read once, in pieces."""
         ids = key.names(records.ids, "record")
         own = records.units is records.ids or bool(np.array_equal(records.ids, records.units))
-        units = None if own else _of_units(records.units, key)
+        coded = pa.array([] if own else records.units, pa.string()).dictionary_encode()  # each hashed once
+        names = key.names(coded.dictionary.to_pylist(), "unit")
+        units = None if own else names[coded.indices.to_numpy()]
         marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
         contents = gathered(itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)), len(records))
         return cls(key.check, ids, contents, units)
@@ -496,12 +498,6 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
             f"the data is not what the run was trained on: of {len(index)} training records, {_counted(len(lost))} gone "
             f"that nobody asked to erase ({which}): restore them, or ask for their erasure"
         )
-
-
-def _of_units(units: np.ndarray, key: HashKey) -> np.ndarray:
-    """[n, 16]: each unit hashed once, however many records it has."""
-    coded = pa.array(units, pa.string()).dictionary_encode()
-    return key.names(coded.dictionary.to_pylist(), "unit")[coded.indices.to_numpy()]
 
 
 def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.ndarray]:

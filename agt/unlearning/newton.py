@@ -571,7 +571,10 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
         eps, lead, rest = config.eps, "not proved: as published, the model is", _OF_LOSS
     else:
-        eps = _of_state(config, within / config.sigma * COVER)
+        mu = (
+            within / config.sigma * COVER
+        )  # at most the settings', by the least eps at which N(0, 1) and N(mu, 1) are close
+        eps = 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
         retrained = proved(
             f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
             "that minimiser, too; the noise covers both distances together"
@@ -583,11 +586,6 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         "from either is nearly as likely from the other"
     )
     return Promise("newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts)
-
-
-def _of_state(config: RemovalConfig, mu: float) -> float:
-    """The least eps, rounded up, at which N(0, 1) and N(mu, 1) are (eps, delta)-close; at most the settings'."""
-    return 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
 
 
 _PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"

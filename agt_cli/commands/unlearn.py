@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
+from agt.settings import plain_of
 from agt.unlearning.account import Signer
 from agt.unlearning.log import By
 from agt_cli.audit.job import remove_copies
@@ -71,4 +72,4 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note("keep both digests elsewhere: a command that is given digest=... refuses whatever was changed since")
-    return {"account": told.plain, "digest": erased.digest, "account_digest": digest}
+    return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

@@ -119,10 +119,11 @@ def removal_gaps(
 def _certified(record: Run, units: int, answered_without: bool, reasons: list[str]) -> Verdicts:
     """Args: answered_without: all of these units waited when it answered."""
     stable = given = 0
-    for prediction, distance in _rows(record):
-        answered = prediction != ""
+    file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
+    for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
+        answered = np.array(batch.column(0).to_pylist(), dtype=object) != ""
         given += int(answered.sum())
-        stable += int((answered & ((distance >= units) | answered_without)).sum())
+        stable += int((answered & ((batch.column(1).to_numpy() >= units) | answered_without)).sum())
     if reasons:
         yield given, False, f"{given} answers: {'; '.join(reasons)}"
         return
@@ -155,10 +156,3 @@ def _group_words(claim: Statement, about: Guarantee, units: int) -> str:
     whole = [group(ApproximateDP(each.eps, each.delta) if each.delta else PureDP(each.eps), units) for each in totals]
     said = f"; all of it {whole[0]}" if any(whole) else ""
     return f"{each} ({claim.mechanism}): {about} for {people(units)} together, by group privacy{said}"
-
-
-def _rows(record: Run) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(prediction, stable distance) of each answer, in pieces."""
-    file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
-    for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
-        yield np.array(batch.column(0).to_pylist(), dtype=object), batch.column(1).to_numpy()

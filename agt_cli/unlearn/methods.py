@@ -52,7 +52,7 @@ from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Records
 from agt.errors import CheckError, ConfigError
-from agt.facts import Fact, Standing, proved, void
+from agt.facts import Standing, proved, void
 from agt.models.heads import head_of
 from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import load
@@ -329,6 +329,7 @@ SISA_SHARDS = (
     "shards and slices are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
     "have chosen whom to erase by shard; fresh=true deals everybody anew"
 )
+SAME_CODE = proved("all members were trained by the same code, on machines of one kind, with as many threads")
 SAME_SLICES = proved(
     "members were kept only where the digest of each slice of their shard is the one that they were trained on"
 )
@@ -366,17 +367,13 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     words = f"{len(done.begun)} of {members} members were trained again"
     if slices > 1:
         words += ": {slices_retrained} of {slices} slices, {steps_retrained} of {steps_of_all} steps".format(**facts)
-    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), (SAME_SLICES, _same_bits(done.changed)))
-    return Removal(promise, job.count, seconds, facts, (words,))
-
-
-def _same_bits(changed: tuple[str, ...]) -> Fact:
-    if not changed:
-        return proved("all members were trained by the same code, on machines of one kind, with as many threads")
-    return void(
-        f"not bit for bit a training of today: members that were kept were trained before {', '.join(changed)} changed; "
-        "each is still what that training made of records that all remain"
+    changed = void(
+        "not bit for bit a training of today: members that were kept were trained before "
+        f"{', '.join(done.changed)} changed; each is still what that training made of records that all remain"
     )
+    facts_of_bits = (SAME_SLICES, changed if done.changed else SAME_CODE)
+    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), facts_of_bits)
+    return Removal(promise, job.count, seconds, facts, (words,))
 
 
 PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", LOG)

@@ -21,7 +21,7 @@ from agt import __version__
 from agt.errors import AgtError, DataMissing
 from agt.facts import Standing
 from agt.models.linear import NUMBERS
-from agt.settings import RemovalConfig, validate
+from agt.settings import RemovalConfig, plain_of, validate
 from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
 from agt.unlearning import account as accounts
@@ -139,7 +139,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
     if account.agt != __version__:
         derived = replace(derived, agt=account.agt, outside=account.outside)
-    if difference := first_difference(account.plain, derived.plain):
+    if difference := first_difference(plain_of(account), plain_of(derived)):
         raise Broken(f"{ACCOUNT_FILE} is not what the run's log makes of it: {difference}")
     return f"entry {account.state.entry} of the run's request log makes the same account"
 
@@ -149,7 +149,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     if account.done.method != "newton":
         return
     config, budget, residual = removal_of(run)
-    told, given = account.budget, account.plain["guaranteed"]
+    told, given = account.budget, plain_of(account)["guaranteed"]
     total = config.tolerance if budget is None or config.bound == "measured" else budget
     if told is None or told.total != total or told.spent > total:
         raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {told}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from agt import __version__
 from agt.errors import AgtError, ConfigError
-from agt.ledger.book import NO_HEAD, Book, Charge, Debit, budget, clock, eps_so_far, unit_words
+from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Output, read_claim
@@ -141,7 +141,9 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
 
     def compare_stored(ledger: Ledger, findings: Findings) -> None:
         run, each = record.environment.get("trained_digest"), guarantee_among(record.metrics)
-        paid = {number for number, debit in ledger.history().items() if _answers(debit.charge, run, each)}
+        charges = {number: debit.charge for number, debit in ledger.history().items()}
+        wanted = (Output.LABELS.value, run, each)
+        paid = {number for number, c in charges.items() if (c.output, c.run, c.guarantee) == wanted}
         labels, classes = labels_of(record), [] if trained is None else trained.classes
         kept = {classes[label] for label in ledger.labels_on(paid)} if classes else set()
         if not paid or (classes and labels is not None and set(labels.cast("string").to_pylist()) - kept):
@@ -157,11 +159,6 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
         _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
 
     yield look_at_ledger(path, known, compare if facts else compare_stored)
-
-
-def _answers(charge: Charge, run: object, each: Guarantee) -> bool:
-    """Whether a debit is for labels of a training run, each with this guarantee."""
-    return (charge.output, charge.run, charge.guarantee) == (Output.LABELS.value, run, each)
 
 
 def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:

@@ -673,7 +673,7 @@ def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(outp
         "config.yaml": lambda value: value.update(accounting="paper"),
     }
     tamper(Path("predict/labels"), edits)
-    assert "condition does not hold" in problems(agt("verify", "predict/labels", "--json", "-q"))["budget"]
+    assert "proved is recorded as 1, and is 0" in problems(agt("verify", "predict/labels", "--json", "-q"))["budget"]
 
 
 @pytest.mark.parametrize("name", ["predict/paid", "predict/labels", "predict/within", "predict/weights", "predict/number"])
