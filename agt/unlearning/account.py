@@ -119,11 +119,6 @@ class RemovalBudget:
     total: Annotated[float, Field(ge=0)]
     unit: str
 
-    @property
-    def left(self) -> float:
-        """What remains; 0 where it is overdrawn."""
-        return max(0.0, self.total - self.spent)
-
 
 @dataclass(frozen=True)
 class Removal:
@@ -315,11 +310,6 @@ class TraceSearch:
 
     places: tuple[Place, ...]
     unlooked: Words
-
-    @property
-    def found(self) -> int:
-        """Traces, in all places."""
-        return sum(place.found for place in self.places)
 
 
 @schema

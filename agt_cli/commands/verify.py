@@ -15,7 +15,7 @@ from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, markdown_table, plain, report_page
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
-from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import Verification
 

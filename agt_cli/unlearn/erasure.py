@@ -34,8 +34,7 @@ from agt.unlearning.account import (
     Waiting,
     account_of,
 )
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import By, Log, RequestEntry, RequestKind
+from agt.unlearning.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
 from agt_cli.report.finished import (
     ACCOUNT_FILE,
@@ -209,7 +208,7 @@ def _carried_out(
         states = (run.digest, record.state, known.key.check)
         names = (request.by, request.records, request.units)
         log = known.log.append(RequestEntry(kind, removal.promise.method, *names, promise, *states, facts))
-        record.write(LOG, log.content)
+        record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
     became, how = ("its request is noted", f" method={method}") if kind == "pending" else ("its model is another now", "")
     words = (
@@ -327,15 +326,17 @@ def summary(account: ErasureReport) -> dict[str, str]:
     if account.abstained or (account.abstained is not None and account.updated):
         rows["abstained while requests were pending"] = _many(account.abstained, "query", "queries")
     if account.budget is not None:
-        rows["removal budget"] = f"{account.budget.left:.4g} of {account.budget.total:.4g} left ({account.budget.unit})"
+        left, total = account.budget.total - account.budget.spent, account.budget.total
+        rows["removal budget"] = f"{left:.4g} of {total:.4g} left ({account.budget.unit})"
     stand, void_ones = ({each.name for each in account.earlier if each.stands is stands} for stands in (True, False))
     counts = {"stand": stand - void_ones, "void": void_ones - stand, "stand in part": stand & void_ones}
     told = ", ".join(f"{len(names)} {words}" for words, names in counts.items() if names)
     rows["earlier answers"] = told or "none was found beside the run"
     rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
     if sweep is not None:
-        files, places = sum(place.files for place in sweep.places), _many(len(sweep.places), "place", "places")
-        rows["traces"] = f"{sweep.found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
+        found, files = (sum(getattr(place, name) for place in sweep.places) for name in ("found", "files"))
+        places = _many(len(sweep.places), "place", "places")
+        rows["traces"] = f"{found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
     return rows
 
 

@@ -60,7 +60,7 @@ from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards
 from agt.unlearning.account import MethodName, Promise, Removal, RemovalBudget
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
+from agt.unlearning.log import REQUEST_LOG_FILE
 from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
 from agt.unlearning.sisa import needed, retrain_affected
 from agt_cli.choices import bound, hashes
@@ -376,7 +376,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     return Removal(promise, job.count, seconds, facts, (words,))
 
 
-PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", LOG)
+PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", REQUEST_LOG_FILE)
 """What a record has of its own."""
 WORDS = (
     "every label that is given is the one that training again without them gives, with the same settings, seeds and public "

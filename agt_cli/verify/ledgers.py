@@ -5,13 +5,13 @@ That is: the entry, the account that a claim names, and the labels that it remem
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import AgtError, ConfigError
+from agt.errors import ConfigError
 from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
@@ -23,8 +23,7 @@ from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, un
 from agt_cli.releasing.noise import stands_for
 from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, first_difference
-from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.folders import Record, VerifiedItem, first_difference
 from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of, tuned
 
@@ -56,7 +55,7 @@ def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Finding
         more: looks at the ledger, where all of it holds.
     """
     findings, name = Findings(), f"ledger {path}"
-    with findings.looking("ledger"), _without(f"ledger={path}: "), open_plain(path), _opened(path, known) as ledger:
+    with findings.looking("ledger"), open_plain(path), _opened(path, known) as ledger:
         noted = known if isinstance(known, Head) else None
         book, words = ledger.verify(noted), ledger.words()
         _tell(book, ledger.head, noted, findings)
@@ -77,15 +76,6 @@ def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Finding
                 more(ledger, findings)
         return VerifiedItem(name, findings.checks, facts, (), claims, limits=LEDGER_LIMITS)
     return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)
-
-
-@contextmanager
-def _without(start: str) -> Iterator[None]:
-    """Errors without what the line that tells them begins with."""
-    try:
-        yield
-    except AgtError as error:
-        raise Broken(str(error).removeprefix(start)) from None
 
 
 def _opened(path: Path, known: NotedHead) -> Ledger:

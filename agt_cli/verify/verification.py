@@ -21,8 +21,7 @@ from agt_cli.verify.erasure import (
     read_account_of,
     replaced,
 )
-from agt_cli.verify.folders import OnFile, Record
-from agt_cli.verify.items import VerifiedItem, data_items
+from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise, check_page
 from agt_cli.verify.release import check_labels, check_portable, check_release, check_tuned, check_weights

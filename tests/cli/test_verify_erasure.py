@@ -21,9 +21,7 @@ from agt.unlearning.account import (
     Signer,
     read_account,
 )
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import Log, state_of
+from agt.unlearning.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
 from agt_cli.unlearn.erasure import account_markdown
@@ -135,7 +133,7 @@ def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) 
 
 def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt) -> None:
     """Only the log knows earlier states: one that is gone without an entry does not verify."""
-    path = home / "train/a" / LOG
+    path = home / "train/a" / REQUEST_LOG_FILE
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
     reseal(home / "train/a")
     said = agt("verify", "predict/one", "--json", "-q")
@@ -149,15 +147,15 @@ def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt
 def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) -> None:
     """Everything sealed again, state and all: the erased are still listed."""
     folder = home / "train/a"
-    shutil.copy("copies/a/records.bin", folder / INDEX)
-    log = Log.read((folder / LOG).read_bytes())
+    shutil.copy("copies/a/records.bin", folder / RECORD_INDEX_FILE)
+    log = Log.read((folder / REQUEST_LOG_FILE).read_bytes())
     listed = Manifest.read((folder / MANIFEST).read_bytes()).files
     files = {name: sha256((folder / name).read_bytes()).hexdigest() for name in listed}
     again = Log()
     for entry in log.entries:
         last = entry.number == len(log.entries)
         again = again.append(replace(entry, after=state_of(files) if last else entry.after))
-    (folder / LOG).write_bytes(again.content)
+    (folder / REQUEST_LOG_FILE).write_bytes(again.content)
     reseal(folder)
     assert "still lists 6 of the 6 records" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
 
@@ -168,14 +166,14 @@ def account(edit: Callable[[Any], object], words: str) -> tuple[str, dict[str, E
 
 
 EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, its files, what each check tells
-    "a byte of the log": ("train/a", {LOG: ('"by":"id"', '"by":"ie"')}, {"request log": "was edited"}),
+    "a byte of the log": ("train/a", {REQUEST_LOG_FILE: ('"by":"id"', '"by":"ie"')}, {"request log": "was edited"}),
     "the last line gone": (
         "train/a",
-        {LOG: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
+        {REQUEST_LOG_FILE: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
         {"request log": "of another state"},
     ),
-    "the first line gone": ("train/a", {LOG: lambda text: text.split("\n", 1)[1]}, {"request log": "line 1"}),
-    "no log": ("train/a", {LOG: None}, {"request log": "is not listed"}),
+    "the first line gone": ("train/a", {REQUEST_LOG_FILE: lambda text: text.split("\n", 1)[1]}, {"request log": "line 1"}),
+    "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
     "states that gave way": ("train/a", {"env.json": lambda env: env["succeeds"].pop(0)}, {"request log": "succeeds"}),
     "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
     "adaptive": account(lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
@@ -204,7 +202,7 @@ def test_what_was_edited_and_sealed_again_contradicts_the_rest(home: Path, agt: 
     tamper(home / run, edits, reseal)
     said = problems(agt("verify", run, "--json", "-q"))
     assert all(words in said[check] for check, words in told.items()), said
-    if LOG in edits:
+    if REQUEST_LOG_FILE in edits:
         assert agt("verify", "unlearn/go", "--json", "-q").code == 3, "what rests on it does not verify either"
 
 
@@ -292,9 +290,9 @@ def test_what_the_command_leaves_verifies(removed: Path, agt: Agt) -> None:
 def rewrite(home: Path, promise: dict[str, Any]) -> None:
     """Tell of another promise everywhere, log, account, page and seals: whoever holds the folders can."""
     run, record = home / "train/h", home / "unlearn/h"
-    (entry,) = Log.read((run / LOG).read_bytes()).entries
+    (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
     log = Log().append(replace(entry, promise={**entry.promise, **promise}))
-    (run / LOG).write_bytes(log.content)
+    (run / REQUEST_LOG_FILE).write_bytes(log.content)
     reseal(run)
     node = json.loads((record / "account.json").read_text())
     node["state"] |= {"log": str(log.head), "after": digest(run)}
