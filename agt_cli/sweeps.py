@@ -27,14 +27,21 @@ from agt.store import Lock, is_locked, write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import combinations, compose_with_hydra, plain
 from agt_cli.errors import failure
-from agt_cli.jobs import command_line, refresh_index, resolve_settings, run_job, signature_or_empty
+from agt_cli.jobs import (
+    command_line,
+    erasing,
+    refresh_index,
+    resolve_settings,
+    run_job,
+    signature_or_empty,
+    signatures_on_earlier_states,
+)
 from agt_cli.process import Share, raising_terminated, visible_gpus
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import LOCK, Run, jobs_of, open_run
 from agt_cli.report.markdown import Markdown, document, markdown_table, report_page
 from agt_cli.report.markdown import plain as escaped
 from agt_cli.report.record import csv_bytes
-from agt_cli.signature import erasing, signatures_on_earlier_states
 
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
 STANDARD_INPUT = "-"  # what ids and inputs call it

@@ -70,9 +70,8 @@ from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run, run_lock
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import PendingErasures, gone_of
 from agt_cli.runs.prepare import Prepared, prepare
-from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun, PendingErasures, TrainedRun, gone_of
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
 

@@ -417,7 +417,7 @@ def home_of(run: Path) -> list[Path]:
     return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
 
 
-def check_current(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
+def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
     """Refuse a state of a run that an account of an erasure says was replaced: a folder from before it was put back.
 
     A run's own log, which its manifest lists, cannot know of an entry that names this digest as the state before.

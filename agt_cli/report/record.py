@@ -11,7 +11,7 @@
     labels.csv, or labels.parquet where the queries came as a parquet file too large to be held: a release's answers
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
     records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
-                  of requests that wait: waiting.json, abstained.jsonl (runs/waiting.py)
+                  of requests that wait: waiting.json, abstained.jsonl (runs/queries.py)
     lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them

@@ -53,9 +53,8 @@ from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.quality import judge, quality_section, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import train_report
+from agt_cli.report.report_md import judge, quality_section, train_report, write_quality
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,

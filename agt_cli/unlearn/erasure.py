@@ -49,8 +49,8 @@ from agt_cli.report.finished import (
 )
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.runs.erased import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
+from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for

@@ -35,8 +35,8 @@ from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, HashKey, Index, Log, few, of_state, places
 from agt_cli.report.finished import CHECKPOINTS, Run
-from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
+from agt_cli.runs.queries import key_of, named
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 MIN_ID_CHARACTERS = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance

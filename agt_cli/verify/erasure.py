@@ -28,7 +28,7 @@ from agt.unlearning import account as accounts
 from agt.unlearning import newton
 from agt.unlearning.account import OUTSIDE, ErasureReport, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
-from agt_cli.report.finished import ACCOUNT_FILE, check_current, home_of
+from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of
 from agt_cli.unlearn.erasure import account_lines, account_markdown, derive_account
 from agt_cli.verify.folders import Record, first_difference
 from agt_cli.verify.pages import MAX_PAGE_BYTES, OLDER
@@ -163,7 +163,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
 
 def check_state(record: Record, trained: Record | None) -> None:
     """It is no state that an erasure replaced."""
-    check_current(record.digest, record.folder, home_of(record.folder), "path")
+    check_not_replaced(record.digest, record.folder, home_of(record.folder), "path")
 
 
 def check_requests(record: Record, trained: Record | None) -> str | None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
-from agt_cli.report import listed
+from agt_cli.commands import runs as listed
 from agt_cli.report.markdown import Markdown, markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
+from agt_cli.commands.runs import check_known, conditions, moment, named, ordered, side_by_side
 from agt_cli.report.finished import Run, runs_below
-from agt_cli.report.listed import check_known, conditions, moment, named, ordered, side_by_side
 
 
 @pytest.fixture
