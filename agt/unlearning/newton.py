@@ -571,9 +571,8 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
         eps, lead, rest = config.eps, "not proved: as published, the model is", _OF_LOSS
     else:
-        mu = (
-            within / config.sigma * COVER
-        )  # at most the settings', by the least eps at which N(0, 1) and N(mu, 1) are close
+        mu = within / config.sigma * COVER
+        # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
         eps = 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
         retrained = proved(
             f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
