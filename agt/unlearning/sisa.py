@@ -129,7 +129,10 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
     ensemble, kind = problem.settings.ensemble, KINDS[type(problem.settings.certificate)]
     if not problem.settings.ensembled:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
-    kept = _shards(shelf, ensemble.members, ensemble.slices)
+    try:
+        kept = [Shard.read(shelf.part(member_folder(index)), ensemble.slices) for index in range(ensemble.members)]
+    except ConfigError as error:
+        raise CheckError(f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}") from None
     begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)
     shared = problem.settings.certificate.features.public == "train"  # by a shard's slices
     for index, records in enumerate(dealt):
@@ -146,14 +149,6 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
         members[index], shards[index] = member, shard
     order = range(ensemble.members)
     return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), begun)
-
-
-def _shards(shelf: FileReader, members: int, slices: int) -> list[Shard]:
-    """What each member was trained on."""
-    try:
-        return [Shard.read(shelf.part(member_folder(index)), slices) for index in range(members)]
-    except ConfigError as error:
-        raise CheckError(f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}") from None
 
 
 def _check_features(member: Any, shard: Dataset) -> None:
