@@ -3,7 +3,8 @@
 Of two jobs with one signature, one is enough. By it a sweep's finished jobs are recognised, whatever number they have and
 whatever else the command line changed. The configuration counts as it was resolved; where results and data lie does not,
 nor what only affects speed (compute). A file or folder that a setting names counts by its content, wherever it lies, so
-that changed data are another job's. The code counts as far as the command can reach it, and the versions of what computes.
+that changed data are another job's. The code counts (agt's, and that of the packages whose classes a configuration names),
+and the versions of what computes.
 """
 
 import gc
@@ -150,8 +151,6 @@ def refresh_index(folder: Path, outputs: object, console: "Console") -> None:
 SPEED = ("compute",)
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
 NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
-COMPUTE = {"train": ("agt.models.model", "agt_cli.runs.prepare")}
-"""Where the code of a command's results lies, if that is less than all the command."""
 
 
 def signature(command: str, config: Mapping[str, Any], state: str | None = None) -> str:
@@ -167,7 +166,7 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
     """
     settings = {key: value for key, value in config.items() if key not in SPEED}
     settings = _contents(settings, Path()) | ({} if state is None else {"run": Content(file=state.removeprefix("sha256:"))})
-    code = _code((*COMPUTE.get(command, (current_module(usage.COMMANDS[command].module),)), *targets(config)))
+    code = _code(("agt_cli", *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}
     text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()

@@ -89,7 +89,7 @@ class Command:
     """One command: the module that runs it, its primary configuration, what its help says, and the words it takes.
 
     Attributes:
-        path: of its module. No dotted name, as ``code_digest`` follows these: no training reaches every command.
+        path: of its module.
         recorded: it leaves a run record; False: it looks, and writes nothing.
     """
 
