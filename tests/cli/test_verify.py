@@ -337,11 +337,11 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "",
         "20 rows, and 2 labels",
     ),
-    "less noise": ("predict/weights", "released_weights.json", lambda value: value.update(sigma=1e-6), "sigma"),
+    "less noise": ("predict/weights", {"released_weights.json": lambda value: value.update(sigma=1e-6)}, "", "sigma"),
     "a little less noise": (
         "predict/weights",
-        "released_weights.json",
-        lambda value: value.update(sigma=value["sigma"] * 0.999),
+        {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
+        "",
         "sigma",
     ),
     "another mechanism": (
