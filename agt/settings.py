@@ -26,7 +26,7 @@ from agt.store import Broken, parse_json
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+RelationName = Literal["add_remove", "remove", "substitute", "flip", "paper_privacy", "paper_unlearning"]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]

@@ -16,18 +16,16 @@ from functools import cache
 from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agt.errors import AgtError, ConfigError
 from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import file_sha256, places
+from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
 from agt_cli import usage
+from agt_cli.process import current_team
+from agt_cli.report.console import Console
 from agt_cli.report.finished import check_not_replaced, home_of, manifest_digest, open_run, resolve_latest
-
-if TYPE_CHECKING:
-    from agt_cli.report.console import Console
 
 
 @contextmanager
@@ -40,9 +38,7 @@ def command_line(arguments: Sequence[str]) -> Iterator[None]:
         sys.argv = saved
 
 
-def resolve_settings(
-    command: str, settings: dict[str, Any], overrides: Sequence[str], console: "Console"
-) -> dict[str, Any]:
+def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence[str], console: Console) -> dict[str, Any]:
     """A job's configuration as its record keeps it.
 
     Args:
@@ -70,7 +66,7 @@ def run_job(
     command: str,
     settings: dict[str, Any],
     folder: Path | None,
-    console: "Console",
+    console: Console,
     overrides: Sequence[str],
     sweep: bool = False,
 ) -> dict[str, Any]:
@@ -92,7 +88,6 @@ def run_job(
         return {"command": command, **task.run(task.configure(settings), console)}
 
     from agt_cli.choices import ineffective_settings
-    from agt_cli.process import current_team
     from agt_cli.report.record import RunRecord
 
     with ExitStack() as stack:
@@ -129,7 +124,7 @@ def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
         return ""
 
 
-def refresh_index(folder: Path, outputs: object, console: "Console") -> None:
+def refresh_index(folder: Path, outputs: object, console: Console) -> None:
     """List what just ended, however it ended; whatever goes wrong with that is no failure of the command.
 
     Args:

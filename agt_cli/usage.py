@@ -102,7 +102,6 @@ class Command:
 
     @property
     def module(self) -> str:
-        """The dotted name of its module."""
         return self.path.replace("/", ".")
 
 

@@ -50,8 +50,7 @@ from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.estimates import chosen as chosen_event
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
 from agt.audit.mechanism import TrialPlan, noise_size
 from agt.audit.neighbours import members_margins

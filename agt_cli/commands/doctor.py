@@ -43,7 +43,6 @@ class DoctorConfig:
 
 
 def configure(config: Mapping[str, Any]) -> DoctorConfig:
-    """Take the two folders."""
     only_keys(config, ("output_dir", "data_dir"))
     return DoctorConfig(Path(str(config["output_dir"])).expanduser(), Path(str(config["data_dir"])).expanduser())
 
@@ -107,7 +106,6 @@ def _is_met(requirement: Requirement) -> bool:
 
 
 def check_compute(findings: Findings) -> None:
-    """Device, kernels, threads, floating point."""
     _check_kernel("cpu", "cpu", findings)  # first: it loads Numba, and whatever that brings
     if torch.cuda.is_available():
         free, total = (size / 2**30 for size in torch.cuda.mem_get_info())

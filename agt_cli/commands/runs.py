@@ -25,7 +25,7 @@ from agt.settings import schema, validate
 from agt.store import write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.configuration import flat
-from agt_cli.report.console import Console, show
+from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import Run, RunState, runs_below
 from agt_cli.report.markdown import page, standing, table
 
@@ -73,12 +73,10 @@ class RunsConfig:
 
 
 def configure(config: Mapping[str, Any]) -> RunsConfig:
-    """Validate the configuration (ConfigError)."""
     return validate(RunsConfig, config, "")
 
 
 def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
-    """List or compare, and say so."""
     there = list(runs_below(settings.output_dir))
     if settings.compare:
         return _compare([named(str(text), there) for text in settings.compare], console)
@@ -119,7 +117,6 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
 
 
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
-    """What differs between runs, side by side."""
     names = [str(run.folder) for run in runs]
     parts = {
         "settings": side_by_side(runs, lambda run: run.config),
@@ -131,14 +128,10 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
         console.say(f"{letter}: {run.folder}, {run.state}{f', {run.result}' if run.result else ''}")
     for title, rows in parts.items():
         if rows:
-            console.table(title, ("", *letters), [(key, *map(_cell, row)) for key, row in rows.items()])
+            console.table(title, ("", *letters), [(key, *(cell(value, 4) for value in row)) for key, row in rows.items()])
         else:
             console.say(f"{title}: the same")
     return {"compared": names, **{title.replace(" ", "_"): rows for title, rows in parts.items()}}
-
-
-def _cell(value: object) -> str:
-    return "-" if value is None else show(value, 4) if isinstance(value, float) else str(value)
 
 
 # -- index.html ------------------------------------------------------------------------------------------------------------
@@ -317,18 +310,13 @@ def named(text: str, runs: Sequence[Run]) -> Run:
     """
     if (Path(text) / "status.json").exists():
         return Run.at(Path(text))
-    parts = Path(text).parts
-    some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or has_digest(run, text)]
+    parts, digest = Path(text).parts, f"sha256:{text.lower().removeprefix('sha256:')}"
+    digested = len(digest) >= len("sha256:") + DIGITS
+    some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or (digested and run.digest.startswith(digest))]
     if len(some) != 1:
         which = f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})" if some else "no run here"
         raise ConfigError(f"compare: '{text}' is {which}: give the folder of one")
     return some[0]
-
-
-def has_digest(run: Run, start: str) -> bool:
-    """Whether a finished run's digest begins so, with sha256: or without."""
-    digits = start.lower().removeprefix("sha256:")
-    return len(digits) >= DIGITS and run.digest.removeprefix("sha256:").startswith(digits)
 
 
 def side_by_side(runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]) -> dict[str, list[Any]]:

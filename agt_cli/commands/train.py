@@ -8,7 +8,7 @@ are shared out otherwise round otherwise.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.loop import SEED
 from agt_cli.configuration import composed, flat
 from agt_cli.releasing.noise import drawing, noise_words, proved
-from agt_cli.releasing.payer import SPENT_FILE as SPENT
-from agt_cli.releasing.payer import unfinished
+from agt_cli.releasing.payer import SPENT_FILE as SPENT, unfinished
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
 from agt_cli.report.record import RunRecord
@@ -44,7 +43,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    with drawing(settings, record, prepared, checkpoints) as account:
+    releases = settings.noise is not None or record.config.get("ledger") is not None
+    drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
+    with drawn as account:
         started = time.perf_counter()
         model = fit(prepared, settings, console, checkpoints)
         seconds, noise, words = time.perf_counter() - started, model.noise, list(model.words)
@@ -129,7 +130,8 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         given.setdefault("dataset.data_dir", given["data_dir"])
     for key in FREE:
         if key in given:
-            _put(run.config, key.split("."), given[key])
+            part, _, name = key.rpartition(".")
+            (run.config.setdefault(part, {}) if part else run.config)[name] = given[key]
     return run
 
 
@@ -176,9 +178,3 @@ def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tupl
     below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
     changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
     yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)
-
-
-def _put(config: dict[str, Any], keys: Sequence[str], value: object) -> None:
-    for key in keys[:-1]:
-        config = config.setdefault(key, {})
-    config[keys[-1]] = value

@@ -68,6 +68,9 @@ def _standing(conditions: Sequence[Condition]) -> str:
     )
 
 
+NOTES_WARNING = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
+
+
 def train_report(
     record: RunRecord,
     dataset: Dataset,
@@ -91,8 +94,8 @@ def train_report(
         *quality,
         "## Results",
         metrics_table(record.metrics),
-        *_for_the_owner(dataset),
-        *((_noise_title(certificate), noise) if noise else ()),
+        *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
+        *(("## Removing records later" if certificate.removable else "## The noisy weights", noise) if noise else ()),
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),
@@ -102,20 +105,8 @@ def train_report(
 
 
 def metrics_table(metrics: Mapping[str, object]) -> str:
-    """metrics.json as a table."""
     rows = [(name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in metrics.items()]
     return markdown_table(("metric", "value"), rows)
-
-
-def _noise_title(certificate: CertificateConfig) -> str:
-    return "## Removing records later" if certificate.removable else "## The noisy weights"
-
-
-def _for_the_owner(dataset: Dataset) -> list[str]:
-    if not dataset.notes:
-        return []
-    warning = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
-    return ["## For the data owner", warning, bullets(dataset.notes)]
 
 
 def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
@@ -150,7 +141,6 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
-    """What one k counts."""
     text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
     if relation.name == "paper_privacy":
         text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
@@ -180,7 +170,6 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
 
 
 def setting_section(config: Mapping[str, Any]) -> str:
-    """A resolved configuration, as yaml."""
     text = to_yaml(config).rstrip()
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
@@ -456,17 +445,13 @@ def write_quality(record: RunRecord, judged: Judged, prefix: str = "") -> Qualit
         prefix: of the metrics' names.
     """
     quality = Quality.of(judged)
-    record.table("quality", quality_table(quality))
+    record.table("quality", pd.DataFrame([_row(group) for group in quality.groups]))
     record.add_metrics(**quality_metrics(quality, prefix))
     return quality
 
 
-def quality_table(quality: Quality) -> pd.DataFrame:
-    """tables/quality.csv: one row for each group, each share with the ends of its interval."""
-    return pd.DataFrame([_row(group) for group in quality.groups])
-
-
 def _row(group: Subgroup) -> dict[str, object]:
+    """Each share with the ends of its interval."""
     shares = {
         "majority": group.majority,
         "accuracy_or_recall": group.accuracy,
@@ -509,7 +494,6 @@ def say_quality(console: Console, quality: Quality) -> None:
 
 
 def quality_section(quality: Quality) -> list[str]:
-    """The part of report.md."""
     columns, rows = _cells(quality, quality.groups)
     of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
     return [

@@ -44,8 +44,18 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.chain import take_lock
 from agt.models.model import Model, VoteCertificates, load
 from agt.provenance import surroundings
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Broken, Manifest, file_sha256, locate, parse_object, read_digest, read_file, refusing, sync_folder
+from agt.store import (
+    MANIFEST_FILE as MANIFEST,
+    Broken,
+    Manifest,
+    file_sha256,
+    locate,
+    parse_object,
+    read_digest,
+    read_file,
+    refusing,
+    sync_folder,
+)
 from agt.unlearning.log import SIZE, HashKey, Index, Log, check_asked, check_same, places
 from agt.unlearning.sisa import answerable
 from agt_cli.choices import naming
@@ -266,7 +276,6 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
 
 
 def people(units: int) -> str:
-    """A number of them in words."""
     return "1 person" if units == 1 else f"{units} people"
 
 
@@ -348,7 +357,7 @@ class TrainedRun:
         )
         looked = "read" if run is None else NOT_READ
         if run is None:
-            prepared = prepare(self.settings, console, gone_of(finished))
+            prepared = prepare(self.settings, console, gone_of(finished) if Log.of(finished).entries else None)
             for line in _check_unchanged(finished, prepared):
                 console.note(line)
             source = config_with_constants(finished.config, prepared.loaded)
@@ -435,7 +444,6 @@ class OpenedRun:
 
     @cached_property
     def waiting(self) -> PendingErasures:
-        """What waits to be erased from it."""
         return PendingErasures.of(self.trained.finished)
 
     @property

@@ -24,8 +24,7 @@ from agt.models.linear import NUMBERS
 from agt.settings import RemovalConfig, plain_of, validate
 from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
-from agt.unlearning import account as accounts
-from agt.unlearning import newton
+from agt.unlearning import account as accounts, newton
 from agt.unlearning.account import OUTSIDE, ErasureReport, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.account import (
     PUBLIC,
     SIGNATURE,

@@ -12,8 +12,7 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Outside, with_notes
 from agt.data.embeddings import Embeddings

@@ -8,8 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agt.errors import ConfigError
 from agt.numeric import (
