@@ -14,7 +14,7 @@ from agt.errors import UnsoundError
 from agt.facts import declared, void
 from agt.training.erm import Objective, gram_rounding
 from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_within, worst_case
-from agt.unlearning.sisa import answerable, availability, gaps, random_requests, spread_requests
+from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
 
 # -- certified removal -------------------------------------------------------------------------------------------------
 
@@ -492,7 +492,6 @@ def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() 
     online = availability(np.full_like(labels, 25), labels, home, counts, rng)
     assert offline[0] == offline[1] == 1 > offline[2] > offline[3] == 0
     assert (online == 1).all()
-    assert random_requests(home, 4, 100, rng).tolist() == [25, 25, 25, 25]
 
 
 def test_counts_that_are_none_are_refused() -> None:
