@@ -14,7 +14,7 @@ from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.composition import PureDP
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import WITHIN, Offer, Plan, plan
-from agt.mechanisms.published import MECHANISMS, gap_loss
+from agt.mechanisms.published import MECHANISMS, SmoothCauchy, true_loss
 from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.report.console import Console
@@ -235,7 +235,9 @@ def _flips(pure: Sequence[str]) -> pd.DataFrame:
 def _losses() -> pd.DataFrame:
     """What smooth_cauchy claims of a query on a sparse grid, and what it loses."""
     true = [
-        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": gap_loss(eps, gap)} for eps in (0.1, 1.0) for gap in GAPS
+        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": true_loss(SmoothCauchy(eps=eps), (0, gap))}
+        for eps in (0.1, 1.0)
+        for gap in GAPS
     ]
     claimed = [{"gap": gap, "series": f"what eps = {eps:g} claims", "loss": eps} for eps in (1.0, 0.1) for gap in (1, 200)]
     return pd.DataFrame([*true, *claimed])

@@ -27,6 +27,7 @@ from agt.ledger.ledger import UNANSWERED, Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import Randomness
+from agt.settings import plain_of
 from agt.store import Broken, parse_object
 from agt_cli.process import muted, put
 from agt_cli.releasing.payer import subject_of, write_spent
@@ -53,7 +54,7 @@ def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str
         console.note(text)
     if sys.stdin.isatty():
         console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')
-    put_line({"claim": session.claimed.plain})
+    put_line({"claim": plain_of(session.claimed)})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
