@@ -270,53 +270,6 @@ def answerable(
 
 
 @dataclass(frozen=True)
-class Advice:
-    """What to use, and what it gives.
-
-    Attributes:
-        nominal: accuracy without noise.
-        delta: of every total.
-        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
-        singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
-            nominal accuracy; budgets at which not one can are left out.
-    """
-
-    nominal: float
-    delta: float
-    weights: tuple[tuple[float, float, str], ...] | None
-    singly: Mapping[float, tuple[int, str]]
-
-    @property
-    def text(self) -> str:
-        """In a sentence or two."""
-        if self.weights is None:
-            return self._singly
-        if not self.weights:
-            return f"Released weights need delta > 0. {self._singly}"
-        several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
-        gained = ", ".join(
-            f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
-            f"{f' (the mean of {DRAWS} simulated draws)' if mechanism == SHRUNK else ''}"
-            for eps, accuracy, mechanism in self.weights
-        )
-        return (
-            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {rate_words(self.nominal)} without noise). {self._singly}"
-        )
-
-    @property
-    def _singly(self) -> str:
-        if not self.singly:
-            return (
-                f"No mechanism answers even one query within a point of the noise-free {rate_words(self.nominal)} here: "
-                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
-            )
-        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
-        nominal = rate_words(self.nominal)
-        return f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
-
-
-@dataclass(frozen=True)
 class Plan:
     """What private answers to labelled queries would cost.
 
@@ -325,14 +278,41 @@ class Plan:
         names: the mechanisms.
         delta: of every total.
         offers: every mechanism at every budget that it can meet.
-        advice: what to use.
+        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
+        singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
+            nominal accuracy; budgets at which not one can are left out.
     """
 
     evidence: Evidence
     names: tuple[str, ...]
     delta: float
     offers: tuple[Offer, ...]
-    advice: Advice
+    weights: tuple[tuple[float, float, str], ...] | None
+    singly: Mapping[float, tuple[int, str]]
+
+    @property
+    def advice(self) -> str:
+        """What to use, and what it gives, in a sentence or two."""
+        nominal = rate_words(self.evidence.accuracy)
+        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
+        singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
+        if not self.singly:
+            singly = (
+                f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
+                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
+            )
+        if not self.weights:
+            return singly if self.weights is None else f"Released weights need delta > 0. {singly}"
+        several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
+        gained = ", ".join(
+            f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
+            f"{f' (the mean of {DRAWS} simulated draws)' if mechanism == SHRUNK else ''}"
+            for eps, accuracy, mechanism in self.weights
+        )
+        return (
+            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
+            f"(delta = {self.delta:g}; {nominal} without noise). {singly}"
+        )
 
 
 def plan(
@@ -360,27 +340,14 @@ def plan(
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     weights = weights_on_offer(model, features, labels)
     names = applicable(evidence) if names is None else tuple(names)
-    budgets = [Budget(e, delta, count) for e in eps for count in queries]
-    advice = _advice(evidence, names, weights, eps, delta)
-    return Plan(evidence, names, delta, offers(evidence, names, weights, budgets), advice)
-
-
-def _advice(
-    evidence: Evidence,
-    names: Sequence[str],
-    weights: Mapping[str, Weighing],
-    eps: Sequence[float],
-    delta: float,
-) -> Advice:
-    singly = {}
+    singly, gained = {}, []
     for e in eps:
         counts = {name: answerable(evidence, MECHANISMS[name], e, delta, evidence.accuracy - WITHIN) for name in names}
         best = max(counts, key=lambda name: counts[name], default=None)
         if best is not None and counts[best]:
-            singly[e] = (counts[best], best)
-    gained = []
-    for e in eps:
+            singly[e] = counts[best], best
         reached = {name: offered[1] for name, way in weights.items() if (offered := way.offer(e, delta))}
         best = max(reached, key=lambda name: reached[name], default=None)
         gained += [(e, reached[best], best)] if best is not None else []
-    return Advice(evidence.accuracy, delta, tuple(gained) if weights else None, singly)
+    made = offers(evidence, names, weights, [Budget(e, delta, count) for e in eps for count in queries])
+    return Plan(evidence, names, delta, made, tuple(gained) if weights else None, singly)

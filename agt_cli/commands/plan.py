@@ -89,7 +89,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
     captions = draw(record, dataset, planned)
-    advice = f"{planned.advice.text} Note: {APART}." if trained.settings.noise else planned.advice.text
+    advice = f"{planned.advice} Note: {APART}." if trained.settings.noise else planned.advice
     report = plan_report(dataset, words, advice, planned, opened.conditions, captions, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
@@ -143,13 +143,12 @@ def cells(planned: Plan, majority: str | None) -> tuple[list[str], list[list[str
     """
     table = _wide(planned.offers)
     columns = [column.replace("_", " ") for column in table.columns]
-    rows = [[f"{row[0]:g}", str(row[1]), *map(_rate, row[2:])] for row in table.itertuples(index=False)]
+    rows = [
+        [f"{row[0]:g}", str(row[1]), *("-" if rate != rate else rate_words(rate) for rate in row[2:])]
+        for row in table.itertuples(index=False)
+    ]
     constant = rate_words(planned.evidence.majority)
     return columns, [*rows, ["-", f"always '{majority}'", *[constant] * (len(columns) - 2)]]
-
-
-def _rate(value: float) -> str:
-    return "-" if value != value else rate_words(value)
 
 
 def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
@@ -209,15 +208,15 @@ def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
 
 def _most_answered(planned: Plan) -> str:
     """What the totals buy, in brief."""
-    advice = planned.advice
-    if advice.weights:
-        enough = [one for one in sorted(advice.weights) if one[1] >= advice.nominal - WITHIN]
-        eps, accuracy, _ = next(iter(enough or sorted(advice.weights)[-1:]))
+    nominal = planned.evidence.accuracy
+    if planned.weights:
+        enough = [one for one in sorted(planned.weights) if one[1] >= nominal - WITHIN]
+        eps, accuracy, _ = next(iter(enough or sorted(planned.weights)[-1:]))
         return f"released weights answer any number of queries at {rate_words(accuracy)}, for total eps = {eps:g}"
-    if not advice.singly:
-        return f"nothing answers even one query within a point of {rate_words(advice.nominal)}"
-    eps, (count, name) = min(advice.singly.items())
-    return f"{count:,} queries within a point of {rate_words(advice.nominal)} at total eps = {eps:g}, by {name}"
+    if not planned.singly:
+        return f"nothing answers even one query within a point of {rate_words(nominal)}"
+    eps, (count, name) = min(planned.singly.items())
+    return f"{count:,} queries within a point of {rate_words(nominal)} at total eps = {eps:g}, by {name}"
 
 
 def _flips(pure: Sequence[str]) -> pd.DataFrame:

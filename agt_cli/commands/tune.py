@@ -23,7 +23,7 @@ from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepa
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
-from agt.settings import ChosenFrom, schema, validate
+from agt.settings import schema, validate
 from agt.tuning import SCORES, Candidate, TuningObjective, best, linear_head, standard_error
 from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, still_chosen, words_of, write_experiment
 from agt_cli.configuration import chosen_options
@@ -136,18 +136,14 @@ def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | Non
         scaled = training[name] * times
         yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
+    able = {"crosses": "crosses" in dataset, "landmarks": public is not None}  # a table's columns; rows declared public
     for features in _EXACT if exact else _MAPS:
-        if chosen == "none" and _fits(features, dataset, public):
+        if chosen == "none" and able.get(features["map"], True):
             yield {"certificate.features": {**features, **({"public": public} if features["map"] == "landmarks" else {})}}
     if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
         yield {"dataset.bins": 2 * (dataset["bins"] or 1)}
-
-
-def _fits(features: Changes, dataset: Mapping[str, Any], public: str | None) -> bool:
-    """Crosses are for a table's columns, landmarks for those who declare rows public."""
-    return {"crosses": "crosses" in dataset, "landmarks": public is not None}.get(features["map"], True)
 
 
 def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
@@ -156,18 +152,12 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
         *path, last = key.split(".")
         node: Any = changed
         for part in path:
-            node = node.get(part) if isinstance(node, Mapping) else None
+            node = node.get(part, {}) if isinstance(node, dict) else {}
         if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
-            raise ConfigError(f"tune.grid: unknown key '{key}'{_near(config, path, last)}")
+            known = list(node) if path and isinstance(node, dict) and node else PARTS
+            raise ConfigError(f"tune.grid: unknown key '{key}'{nearest(last, known)}")
         node[last] = {**node[last], **value} if isinstance(value, Mapping) and isinstance(node[last], dict) else value
     return changed
-
-
-def _near(config: Mapping[str, Any], path: Sequence[str], last: str) -> str:
-    node: Any = config
-    for part in path:
-        node = node.get(part, {}) if isinstance(node, Mapping) else {}
-    return nearest(last, list(node) if path and isinstance(node, Mapping) and node else PARTS)
 
 
 def _short(value: Any) -> str:
@@ -230,10 +220,6 @@ class TuningData:
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(f"tune.public={self.which}: a row has no label, and settings are chosen by labels")
         return rows
-
-    def declaration(self, choice: Choice) -> ChosenFrom:
-        """Which rows, and their digest."""
-        return chosen_from(self.which, self.prepared(choice).loaded, choice.settings.source)
 
     @property
     def words(self) -> str:
@@ -390,7 +376,8 @@ class PublicTuning:
         tried = [choice for choice in self.choices if self.tune.grid or data.able(choice)]
         scores = _scores(self, tried, data, console)
         at = best(scores, self.tune.objective)
-        choice, about = tried[at], data.declaration(tried[at])
+        choice = tried[at]
+        about = chosen_from(data.which, data.prepared(choice).loaded, choice.settings.source)
         declared = {"chosen_on": "public", "chosen_from": asdict(about)}
         config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
         write_experiment(self.path, config, f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}")
