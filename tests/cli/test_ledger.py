@@ -170,22 +170,6 @@ def test_mistakes(agt: Agt, tmp_path: Path, line: str, code: int, words: str) ->
     assert not list(tmp_path.rglob("*.ledger"))
 
 
-def test_looking_changes_nothing_after_a_kill(agt: Agt, trained: Path, tmp_path: Path) -> None:
-    agt("ledger", "init", "people", f"run={trained}", *BUDGET)
-    home, there = tmp_path / "ledgers", tmp_path / "killed"
-    with Ledger.open(home / "people.ledger") as ledger:
-        spend(trained, 2)
-        shutil.copytree(home, there)  # as a kill leaves it: the newest entries are in the log alone
-        number = ledger.book.last.number
-    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in there.iterdir()}
-    assert len(before) == 3
-    for line in (("ledger", "show"), ("ledger", "verify"), ("verify",)):
-        said = agt(*line, "killed/people.ledger", "--json")
-        assert said.code == 0, said.err
-        assert f"{number}:" in said.out
-    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in there.iterdir()} == before
-
-
 def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path) -> None:
     agt("ledger", "init", "people", f"run={trained}", *BUDGET)
     (tmp_path / "file").touch()
