@@ -400,7 +400,15 @@ def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Seq
     _check(queries, delta, bounds)
     if not LEAST <= eps < math.inf:
         raise ConfigError(f"eps = {eps!r}: give the total budget as a number of at least {LEAST:g}")
-    make = _maker(kind, delta, queries)
+    if kind not in (PureDP, ApproximateDP, GaussianDP):
+        raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
+    if kind is ApproximateDP and not delta:
+        raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
+    # as decimals, so that lots of a ledger share out what was meant
+    own = [float(written(delta) / (2 * queries))] if kind is ApproximateDP else []
+
+    def make(value: float) -> G:
+        return kind(value, *own)
 
     def fits(value: float) -> bool:
         try:
@@ -502,17 +510,6 @@ _BY_NAME: dict[str, Callable[[Guarantee, int, float], float | None]] = {
 def _unspent(guarantee: PureDP | ApproximateDP, queries: int, delta: float) -> float:
     """What the queries' own deltas leave of delta: subtracted exactly, rounded down."""
     return float(Fraction(delta) - queries * Fraction(getattr(guarantee, "delta", 0.0))) / _ULP
-
-
-def _maker(kind: type[G], delta: float, queries: int) -> Callable[[float], G]:
-    if kind is ApproximateDP:
-        if not delta:
-            raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
-        each = float(written(delta) / (2 * queries))  # as decimals, so that lots of a ledger share out what was meant
-        return lambda value: kind(value, each)  # type: ignore[call-arg]
-    if kind not in (PureDP, GaussianDP):
-        raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
-    return lambda value: kind(value)  # type: ignore[call-arg]
 
 
 def least(holds: Callable[[float], bool], low: float, high: float) -> float:
