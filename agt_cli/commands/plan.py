@@ -162,38 +162,54 @@ def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
 
 def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
-    evidence = planned.evidence
+    evidence, captions = planned.evidence, dict[str, str]()
     pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
     lines: dict[str, Any] = {"level": evidence.accuracy, "floor": evidence.majority}
-    captions = {}
+
+    def figure(caption: str, data: pd.DataFrame, name: str, *about: Any, **how: Any) -> None:
+        captions[name] = caption
+        curves(record, Curves(name, *about, **how), data)
+
     rows = [
         {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
         for name in pure
         for eps in EPS
     ]
     if rows:
-        axes = ("eps", "accuracy", "eps of one query (pure)", "expected accuracy")
-        found = _first_above(rows, evidence.majority)
-        curves(record, Curves("accuracy_by_eps", *axes, dataset, finding=found, **lines), pd.DataFrame(rows))
-        captions["accuracy_by_eps"] = f"Expected accuracy against the budget of one query; {_LINES}."
+        figure(
+            f"Expected accuracy against the budget of one query; {_LINES}.",
+            pd.DataFrame(rows),
+            *("accuracy_by_eps", "eps", "accuracy", "eps of one query (pure)", "expected accuracy", dataset),
+            finding=_first_above(rows, evidence.majority),
+            **lines,
+        )
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
-    axes = ("queries", "accuracy", "queries", "expected accuracy")
-    finding = _most_answered(planned)
-    curves(record, Curves("accuracy_by_queries", *axes, dataset, panels="panel", finding=finding, **lines), table)
-    captions["accuracy_by_queries"] = (
-        f"Expected accuracy against the number of queries that share a total budget; {_LINES}."
+    figure(
+        f"Expected accuracy against the number of queries that share a total budget; {_LINES}.",
+        table,
+        *("accuracy_by_queries", "queries", "accuracy", "queries", "expected accuracy", dataset),
+        panels="panel",
+        finding=_most_answered(planned),
+        **lines,
     )
     flips = _flips(pure)
     if evidence.classes == 2 and len(flips):
-        axes = ("distance", "flip", "stable distance", "probability of the other label")
-        curves(record, Curves("flips_by_distance", *axes, "eps = 1 per query", log=False, ylog=True), flips)
-        captions["flips_by_distance"] = "Probability of releasing the other label against stable distance, at eps = 1."
-    axes = ("gap", "loss", "gap of the k-grid", "true privacy loss of a query")
-    curves(record, Curves("paper_accounting_loss", *axes, "smooth_cauchy under accounting=paper", ylog=True), _losses())
-    captions["paper_accounting_loss"] = (
+        figure(
+            "Probability of releasing the other label against stable distance, at eps = 1.",
+            flips,
+            *("flips_by_distance", "distance", "flip", "stable distance", "probability of the other label"),
+            "eps = 1 per query",
+            log=False,
+            ylog=True,
+        )
+    figure(
         "What smooth_cauchy truly gives away when distances are read off a grid {0, gap}, whatever it claims: why a dense "
-        "grid, or counting steps of it, is needed."
+        "grid, or counting steps of it, is needed.",
+        _losses(),
+        *("paper_accounting_loss", "gap", "loss", "gap of the k-grid", "true privacy loss of a query"),
+        "smooth_cauchy under accounting=paper",
+        ylog=True,
     )
     return captions
 
