@@ -109,13 +109,15 @@ class Trials:
         return math.log(self._mean(gamma)) + power * (math.log(gamma) + ends)
 
     def draw(self, source: Randomness) -> int:
-        """K, exactly."""
-        return _poisson(Fraction(self.mean), source) if self.eta is None else self._negative_binomial(source)
+        """K, exactly.
 
-    def _negative_binomial(self, source: Randomness) -> int:
-        """P(k) is proportional to (1-gamma)^(k-1) times the product of (l+eta) / (l+1) over l < k: from k = 1, end with
-        probability gamma; else go on to k + 1 with probability (k+eta) / (k+1), and begin again otherwise."""
-        gamma, eta, k = Fraction(self.gamma), Fraction(float(self.eta or 0.0)), 1
+        Of the negative binomial P(k) is proportional to (1-gamma)^(k-1) times the product of (l+eta) / (l+1) over l < k:
+        from k = 1, end with probability gamma; else go on to k + 1 with probability (k+eta) / (k+1), and begin again
+        otherwise.
+        """
+        if self.eta is None:
+            return _poisson(Fraction(self.mean), source)
+        gamma, eta, k = Fraction(self.gamma), Fraction(self.eta), 1
         while not _true(gamma, source):
             k = k + 1 if _true((eta + k) / (k + 1), source) else 1
         return k

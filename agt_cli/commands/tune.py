@@ -16,7 +16,7 @@ from pydantic import Field
 from agt.certificates.conditions import Condition
 from agt.data.dataset import UNLABELLED, DataError, PublicRows, Records
 from agt.errors import ConfigError, nearest
-from agt.facts import Fact, Grounds, declared
+from agt.facts import Grounds, declared
 from agt.mechanisms.claims import Output, Statement, of_release
 from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
@@ -170,7 +170,7 @@ class TuningData:
     """The datasets of candidates, each loaded once, and the rows of them that are declared public."""
 
     def __init__(self, which: str | None, console: Console) -> None:
-        self.which, self._console = which or "train", console
+        self.which, self.words, self._console = which or "train", words_of(which or "train"), console
         self._loaded: list[tuple[Any, Prepared]] = []
 
     def prepared(self, choice: Choice) -> Prepared:
@@ -220,11 +220,6 @@ class TuningData:
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(f"tune.public={self.which}: a row has no label, and settings are chosen by labels")
         return rows
-
-    @property
-    def words(self) -> str:
-        """Which rows, in words."""
-        return words_of(self.which)
 
 
 NOTHING = "the number of trials, drawn at random, was none: nothing is released, and the budget is spent all the same"
@@ -286,36 +281,33 @@ class PrivateTuning:
     def _contestants(self, data: TuningData) -> tuple[list[Contestant], tuple[Condition, ...]]:
         """The candidates' heads, untrained, and conditions a to g of all of them together."""
         given, contestants = self.given.settings, []
-        self._check_counting()
+        for choice in self.choices:
+            same = choice.settings.relation == given.relation
+            if not same or unit_of(choice.config) != unit_of(self.given.config):
+                raise ConfigError(
+                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
+                )
         chosen = still_chosen(given.choices, given.training.chosen_from, data.prepared(self.given).loaded, given.source)
         for choice in self.choices:
             dataset = data.prepared(choice).dataset
             rows = dataset.train if self.tune.public is None else data.rows(choice)
             contestants.append(Contestant(linear_head(dataset, replace(choice.settings, choices=chosen)), rows))
+        facts = [
+            declared(
+                "the candidates that private tuning chose from are public constants (tune.grid)",
+                "one of them is there because of results on the private records",
+            )
+        ]
+        if self.tune.public is not None:
+            facts.append(
+                declared(
+                    f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
+                    "one of them is private, or is among them because of private ones",
+                )
+            )
         each = [contestant.model.conditions for contestant in contestants]
         together = [_together(same) for same in zip(*each, strict=True)]
-        return contestants, tuple(c.and_(*self._declared(data)) if c.letter == "e" else c for c in together)
-
-    def _check_counting(self) -> None:
-        """One claim, and one debit, is about one relation and one unit: those outside the grid."""
-        for choice in self.choices:
-            same = choice.settings.relation == self.given.settings.relation
-            if not same or unit_of(choice.config) != unit_of(self.given.config):
-                raise ConfigError(
-                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
-                )
-
-    def _declared(self, data: TuningData) -> Iterator[Fact]:
-        """What condition e rests on beside each candidate's own."""
-        yield declared(
-            "the candidates that private tuning chose from are public constants (tune.grid)",
-            "one of them is there because of results on the private records",
-        )
-        if self.tune.public is not None:
-            yield declared(
-                f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
-                "one of them is private, or is among them because of private ones",
-            )
+        return contestants, tuple(c.and_(*facts) if c.letter == "e" else c for c in together)
 
     def _publish(
         self,
