@@ -423,7 +423,13 @@ def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Seq
 
 
 def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
-    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP together, rounded up."""
+    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP together, rounded up.
+
+    Raises:
+        ConfigError: eps is negative, or no finite number.
+    """
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")
     if isinstance(guarantee, GaussianDP):
         mu = guarantee.mu * math.sqrt(queries) * _ULP
         return mills_delta(eps, mu) if mu <= _MEANINGLESS else 1.0

@@ -44,8 +44,8 @@ class RandomizedResponse(Mechanism):
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         early, offset = self._early, self.delta / math.expm1(self.eps)
         right = self._right_after(np.minimum(distance, early))
-        others = (self.classes - 1) * math.exp(-self.eps)
-        start = 1 - self._right_after(early) if early else others * (1 - self.delta) / (1 + others)  # divided by E
+        others = (self.classes - 1) * math.exp(-self.eps)  # w(0) is divided through by E
+        start = 1 - self._right_after(early) if early else others * (1 - self.delta) / (1 + others)
         late = -self.eps * np.maximum(distance - early, 0)
         wrong = np.maximum(start * np.exp(late) + offset * np.expm1(late), 0)
         return np.where(distance < early, 1 - right, wrong)

@@ -54,6 +54,11 @@ class TestGuarantee:
         with pytest.raises(ConfigError, match="delta"):
             ApproximateDP(1.0, delta)
 
+    @pytest.mark.parametrize("eps", [-0.1, math.nan, math.inf])
+    def test_level(self, eps: float) -> None:
+        with pytest.raises(ConfigError, match="finite eps"):
+            delta_of(PureDP(1.0), 1, eps)
+
     def test_text(self) -> None:
         assert str(PureDP(0.1)) == "0.1-differentially private"
         assert str(ApproximateDP(1, 1e-5)) == "(1, 1e-05)-differentially private"
