@@ -11,13 +11,13 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.quality import say_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import unmet
-from agt_cli.runs.prepare import RunSettings, fit, prepared_by_all, settings_of, write_trained
+from agt_cli.runs.prepare import RunSettings, fit, prepared_by_all, settings_to_train, write_trained
 from agt_cli.runs.resume import checkpoints_of
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
     """Validate the configuration (ConfigError), before any data is read."""
-    return settings_of(config)
+    return settings_to_train(config)
 
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -55,6 +55,11 @@ def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) ->
                 f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings "
                 "out, as the run goes on with its own; or start another without resume="
             )
+    if "certificate.learner._target_" in recorded.keys() - given.keys():
+        raise ConfigError(
+            f"{RESUME_KEY}={folder}: the run was begun with a learner of your own, and a folder's word is not enough to "
+            "import it: name it again, certificate.learner._target_=..."
+        )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
     for key in FREE:
