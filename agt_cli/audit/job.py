@@ -31,7 +31,7 @@ from agt.audit.findings import (
     number,
 )
 from agt.errors import ConfigError, DataMissing
-from agt.settings import OwnVotesConfig, validate
+from agt.settings import validate
 from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
@@ -93,7 +93,7 @@ class AuditInputs:
 
         Raises:
             ConfigError: it is no finished training run, or queries are brought along; or training drew noise, which
-                training again would draw anew; or the learner is the user's own.
+                training again would draw anew.
         """
         self.need_run()
         trained = TrainedRun.of(self.config)
@@ -101,11 +101,6 @@ class AuditInputs:
             raise ConfigError(
                 f"run={self.run}: its training drew noise, which training on a neighbour draws anew, so that two models "
                 "cannot be compared one by one: use agt audit dpsgd"
-            )
-        if isinstance(trained.settings.certificate, OwnVotesConfig):
-            raise ConfigError(
-                f"run={self.run}: its members are by a learner of your own, which nothing that reads a run imports, so "
-                "that no neighbour can be trained: compare agt train on the data with and without a record"
             )
         return trained
 

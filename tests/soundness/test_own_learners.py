@@ -20,6 +20,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.models.own_votes import OwnVotesModel
 from agt.settings import RelationConfig
 from agt.training.ensemble import shards
+from agt.training.learners import Learner, Shard, alone, check_again
 
 QUERIES = np.random.default_rng(1).normal(size=(40, 2))
 
@@ -140,6 +141,21 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
 def test_a_learner_that_is_no_function_is_refused(learner: Any, said: str) -> None:
     with pytest.raises(UnsoundError, match=said):
         trained(learner)
+
+
+def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itself() -> None:
+    shard, rows = Shard(QUERIES, np.arange(40) % 2, 0), QUERIES[:8]
+    with alone():
+        labels = Learner(own_learners.together).member(shard).labels(rows)[None]
+    assert 0 < labels.sum() < 8
+    with pytest.raises(UnsoundError, match="1 members gave"):
+        check_again(Learner(own_learners.together), [shard], rows, labels)
+
+
+def test_what_raises_when_it_is_asked_votes_for_the_first_class() -> None:
+    member = Learner(own_learners.fussy).member(Shard(QUERIES[:2], np.array([0, 1]), 0))
+    assert member.raised
+    assert not member.labels(QUERIES).any()
 
 
 def test_what_cannot_be_a_learner_is_refused() -> None:
