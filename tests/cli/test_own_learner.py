@@ -1,4 +1,4 @@
-"""certificate=votes with a learner of the user's own, from the command line: what is imported, kept, answered and refused."""
+"""certificate=votes with a learner of one's own, from the command line: what is imported, kept, answered and refused."""
 
 import json
 import sys
