@@ -31,7 +31,7 @@ from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, lay
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
 from agt.models.own_votes import OwnVotesModel
 from agt.models.store import FileReader, FileWriter, as_json
-from agt.models.votes import VotesModel
+from agt.models.votes import FlipModel, VotesModel
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
@@ -530,6 +530,11 @@ KINDS: dict[type[Any], Kind] = {
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 
 
+def kind_of(settings: Settings) -> Kind:
+    """What is trained with these settings."""
+    return FlipModel if RELATIONS[settings.relation.name].labels else KINDS[type(settings.certificate)]
+
+
 def fit(
     problem: Problem,
     on_progress: OnProgress = lambda progress: None,
@@ -543,7 +548,7 @@ def fit(
     if group().size > 1:
         group().agree(_agreed(problem))
         checkpoints = Common(group(), checkpoints)
-    kind = KINDS[type(problem.settings.certificate)]
+    kind = kind_of(problem.settings)
     if problem.settings.ensembled:
         return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
     return kind.fit(problem, on_progress, checkpoints)
@@ -563,7 +568,7 @@ def _agreed(problem: Problem) -> dict[str, object]:
 
 def load(problem: Problem, shelf: FileReader) -> Model:
     """Read back a model that was trained on this problem."""
-    kind = KINDS[type(problem.settings.certificate)]
+    kind = kind_of(problem.settings)
     if problem.settings.ensembled:
         return EnsembleModel.load(kind, problem, shelf)
     return kind.load(problem, shelf)

@@ -13,6 +13,7 @@ Formal guarantees
     that were asked, and on no record.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -74,11 +75,11 @@ class OwnVotesModel(Votes):
         learner = model._learner
         learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
         made = model.retrained(records, on_progress, checkpoints)
-        last = list(enumerate(made._shards(records)))[: -AGAIN - 1 : -1]
-        shards = [made._shard(at, records.take(rows)) for at, rows in last]
+        last = deque(enumerate(made._dealt(records)), AGAIN)
+        shards = [made._shard(at, some) for at, some in reversed(last)]
         asked = np.linspace(0, len(records) - 1, min(ASKED, len(records))).astype(np.int64)
         phi = made.phi(records.take(asked).features)
-        check_again(learner, shards, phi, made._labels(phi, [at for at, _ in last]))
+        check_again(learner, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
         return made
 
     def retrained(
@@ -90,8 +91,8 @@ class OwnVotesModel(Votes):
         """A member for each shard."""
         members: list[Member] = []
         with alone():
-            for at, rows in enumerate(self._shards(records)):
-                members.append(self._learner.member(self._shard(at, records.take(rows))))
+            for at, some in enumerate(self._dealt(records)):
+                members.append(self._learner.member(self._shard(at, some)))
                 on_progress(Progress(at + 1, self.farthest, at + 1, self.farthest))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})

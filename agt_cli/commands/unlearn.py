@@ -10,7 +10,7 @@ from agt.unlearning.account import Signer
 from agt.unlearning.log import By
 from agt_cli.audit.job import remove_copies
 from agt_cli.report.console import Console
-from agt_cli.report.finished import open_run, run_lock
+from agt_cli.report.finished import check_edits, open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
@@ -39,7 +39,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         raise ConfigError("key: a rehearsal erases nothing, and has no account to sign: leave key out, or rehearse=true")
     folder, ids, signing = Path(str(config["run"])), config.get("ids"), config.get("key")
     digest = digest_of(config, "digest")
-    open_run(folder, "train", digest)
+    check_edits(open_run(folder, "train", digest), "agt unlearn")
     return ErasureOrder(
         folder,
         digest,
