@@ -32,13 +32,9 @@ class Said:
         assert isinstance(value, dict)
         return value
 
-    def ok(self) -> "Said":
-        """Itself, of a command line that succeeded."""
-        return self.fails(0)
-
-    def fails(self, code: int, *words: str) -> "Said":
-        """Itself, of one that ended with this code and said all of this on stderr."""
-        assert self.code == code, self.err
+    def ended(self, code: int, *words: str) -> "Said":
+        """The same, if it ended so, and said all of this on stderr."""
+        assert self.code == code, self.err + self.out
         assert [each for each in words if each not in self.err] == [], self.err
         return self
 

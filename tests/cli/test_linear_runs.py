@@ -20,14 +20,14 @@ ERM = ("certificate=erm", "training.clip=0.5", "training.weight_decay=0.01", "ce
 
 
 def certified(agt: Agt, run: str, *more: str) -> tuple[pd.DataFrame, Path]:
-    said = agt("certify", f"run={run}", "-q", "--json", *more).ok()
+    said = agt("certify", f"run={run}", "-q", "--json", *more).ended(0)
     folder = Path(said.json["run"])
     return pd.read_parquet(folder / "certificates.parquet"), folder
 
 
 @pytest.mark.parametrize("how", [SGD, ERM], ids=["stability", "erm"])
 def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> None:
-    said = agt("train", *DIGITS, *how).ok()
+    said = agt("train", *DIGITS, *how).ended(0)
     run, metrics = Path(said.json["run"]), said.json["metrics"]
     assert not (run / "bounds").exists()
     assert metrics["test_accuracy"] > 0.9
@@ -51,7 +51,7 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
 
 def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
     """Recomputed here from the record's own files, in plain numpy."""
-    said = agt("train", "dataset.n_train=100", *BASE, *SGD, "training.lr=4", "training.loss=binary_cross_entropy").ok()
+    said = agt("train", "dataset.n_train=100", *BASE, *SGD, "training.lr=4", "training.loss=binary_cross_entropy").ended(0)
     run = Path(said.json["run"])
     points = np.random.default_rng(0).normal(size=(200, 2)) * 2
     pd.DataFrame(points, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
@@ -70,7 +70,7 @@ def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
 
 def test_plane_map_and_public_features(agt: Agt) -> None:
     features = ("certificate.features.map=fourier", "certificate.features.count=40")
-    said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2").ok()
+    said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2").ended(0)
     assert "40 random fourier features" in (Path(said.json["run"]) / "report.md").read_text()
     _, folder = certified(agt, said.json["run"], "map_resolution=24")
     data = pd.read_csv(folder / "figures" / "plane_map.csv")
@@ -99,7 +99,7 @@ def test_plane_map_and_public_features(agt: Agt) -> None:
     ],
 )
 def test_what_is_not_proved_is_refused_by_key(agt: Agt, tmp_path: Path, more: tuple[str, ...], text: str) -> None:
-    agt("train", *DIGITS, *SGD, *more).fails(2, text)
+    agt("train", *DIGITS, *SGD, *more).ended(2, text)
     done = [json.loads(p.read_text())["state"] for p in tmp_path.glob("outputs/train/*/status.json")]
     assert "done" not in done
 
@@ -145,10 +145,10 @@ def test_a_record_that_was_changed_is_refused(
     run = tmp_path / "copy"
     shutil.copytree(digits, run)
     spoil(run)
-    said = agt("certify", f"run={run}", "-q").fails(2)
+    said = agt("certify", f"run={run}", "-q").ended(2)
     assert "is gone" in said.err or "is not what was written" in said.err or "manifest.json" in said.err
     reseal(run)  # what lies behind the manifest
-    agt("certify", f"run={run}", "-q").fails(code, text)
+    agt("certify", f"run={run}", "-q").ended(code, text)
 
 
 def test_a_record_from_before_the_choice_is_one_of_boxes(agt: Agt, trained: Path) -> None:

@@ -157,7 +157,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
 
 
 def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
-    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "--json").ok()
+    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "--json").ended(0)
     result = json.loads(done.out)
     folder = Path(result["run"])
     assert {path.name for path in (folder / "figures").iterdir()} == {f"001_fig2.{kind}" for kind in ("pdf", "png", "csv")}
@@ -176,7 +176,7 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
 def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     done = agt(
         "reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "overrides=['training.chosen_on=data']", "--json"
-    ).ok()
+    ).ended(0)
     folder = Path(json.loads(done.out)["run"])
     assert "no proof of privacy: not held: e" in (folder / "tables" / "001_fig2.csv").read_text()
     assert (
@@ -202,7 +202,7 @@ def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     ],
 )
 def test_mistakes(agt: Agt, words: tuple[str, ...], code: int, message: str) -> None:
-    agt(*words).fails(code, message)
+    agt(*words).ended(code, message)
 
 
 SMOKE = {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}
@@ -266,7 +266,7 @@ def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
 
 
 def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt: Agt, tmp_path: Path) -> None:
-    agt("reproduce", "imdb", "-q").fails(4, "agt data prepare imdb")
+    agt("reproduce", "imdb", "-q").ended(4, "agt data prepare imdb")
     data = tmp_path / "data"
     data.mkdir()
     request = {"name": "imdb", "profile": "both", "data": "either", "data_dir": str(data), "overrides": [], "runs_dir": "r"}

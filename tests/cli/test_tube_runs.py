@@ -43,34 +43,36 @@ def test_train_says_what_it_is_and_how_far_it_reaches(run: Path) -> None:
 
 
 def test_where_nothing_bounds_the_weights_the_report_says_so(agt: Agt) -> None:
-    said = agt("train", *TUBE, "training.lr=3", "training.epochs=9", "--json", "-q").ok()
+    said = agt("train", *TUBE, "training.lr=3", "training.epochs=9", "--json", "-q").ended(0)
     reached = said.json["metrics"]["k_with_radius"]
     assert reached < 6
     assert f"Beyond k = {reached} nothing bounds it" in (Path(said.json["run"]) / "report.md").read_text()
 
 
 def test_certify_plan_and_predict(agt: Agt, run: Path) -> None:
-    said = agt("certify", f"run={run}", "map_resolution=6", "--json", "-q").ok()
+    said = agt("certify", f"run={run}", "map_resolution=6", "--json", "-q").ended(0)
     each = pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")
     assert each["stable_distance"].max() > 0
     assert (Path(said.json["run"]) / "figures" / "plane_map.csv").exists()
-    said = agt("plan", f"run={run}", "eps=[1.0]", "queries=[10]", "--json", "-q").ok()
+    said = agt("plan", f"run={run}", "eps=[1.0]", "queries=[10]", "--json", "-q").ended(0)
     assert "release_weights" not in (Path(said.json["run"]) / "report.md").read_text()
-    agt("ledger", "init", "people", f"run={run}", "total.eps=2", "total.delta=1e-5").ok()
-    said = agt("predict", f"run={run}", "mechanism=randomized_response", *DELTA[:1], "ledger=people", "--json", "-q").ok()
+    agt("ledger", "init", "people", f"run={run}", "total.eps=2", "total.delta=1e-5").ended(0)
+    said = agt("predict", f"run={run}", "mechanism=randomized_response", *DELTA[:1], "ledger=people", "--json", "-q").ended(
+        0
+    )
     for folder in (run, said.json["run"]):
         assert agt("verify", str(folder), "-q").code == 0
-    agt("predict", f"run={run}", "mechanism=release_weights", *DELTA, "ledger=none").fails(
+    agt("predict", f"run={run}", "mechanism=release_weights", *DELTA, "ledger=none").ended(
         2, "how far one record moves a tube's weights depends on the data"
     )
 
 
 def test_erasures_wait_on_its_certificates_or_are_trained_away(agt: Agt, run: Path) -> None:
     Path("ids.txt").write_text(str(Blobs(center=1.25, std=0.35, n_train=120).load().train.ids[3]))
-    agt("unlearn", f"run={run}", "ids=ids.txt", "method=certificate", "--json", "-q").ok()
-    agt("unlearn", f"run={run}", "method=newton").fails(2, "certificate=tube, which keeps nothing")
+    agt("unlearn", f"run={run}", "ids=ids.txt", "method=certificate", "--json", "-q").ended(0)
+    agt("unlearn", f"run={run}", "method=newton").ended(2, "certificate=tube, which keeps nothing")
     seed = yaml.safe_load((run / "config.yaml").read_text())["training"]["seed"]
-    agt("unlearn", f"run={run}", "fresh=true", "--json", "-q").ok()
+    agt("unlearn", f"run={run}", "fresh=true", "--json", "-q").ended(0)
     assert yaml.safe_load((run / "config.yaml").read_text())["training"]["seed"] != seed, "its weights begin at random"
     assert agt("certify", f"run={run}", "map_resolution=0", "-q").code == 0
 
@@ -83,7 +85,7 @@ def test_radii_that_were_narrowed_are_noticed_by_an_audit(agt: Agt, run: Path) -
     assert agt("audit", "certificate", f"run={run}", *few, "-q").code == 0
     save_file({"radii": load_file(run / "radii.safetensors")["radii"] * 0.99}, run / "radii.safetensors")
     reseal(run)
-    said = agt("audit", "certificate", f"run={run}", *few, "--json", "-q").fails(3)
+    said = agt("audit", "certificate", f"run={run}", *few, "--json", "-q").ended(3)
     findings = json.loads((Path(said.json["run"]) / "audit.json").read_text())["findings"]
     assert [each["subject"] for each in findings if each["outcome"] == "violated"] == ["weights and radii on record"]
 
