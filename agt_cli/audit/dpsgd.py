@@ -445,8 +445,7 @@ class TrainingEffort:
 
 def likelihood(sight: Sight, noise: float) -> np.ndarray:
     """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without, under the claim."""
-    ratio: np.ndarray = (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
-    return ratio
+    return (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
 
 
 def seen_by(sight: Sight, trainer: NoisyTraining, records: bool) -> dict[str, np.ndarray]:
@@ -626,20 +625,9 @@ class DpSgdAudit:
         with console.progress("audits", "claim") as report:
             bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        tables = {"bounds": table_of(bounds, trainer.config.epsilon)}
+        ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
+        rows = [(*each.estimator.split(", ", 1), each.strength.value, each.found) for each in ordered]
+        columns = ["lower bound on epsilon", "who sees", "it is", f"claimed {trainer.config.epsilon:g}"]
+        tables = {"bounds": pd.DataFrame(rows, columns=columns)}
         finding = judged(trainer, canary, effort, bounds)
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)
-
-
-def table_of(bounds: list[Estimate], epsilon: float) -> pd.DataFrame:
-    """Lower bounds in rows, the rigorous and the greatest first."""
-    ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
-    names = [each.estimator.partition(", ") for each in ordered]
-    return pd.DataFrame(
-        {
-            "lower bound on epsilon": [estimator for estimator, _, _ in names],
-            "who sees": [adversary for *_, adversary in names],
-            "it is": [each.strength.value for each in ordered],
-            f"claimed {epsilon:g}": [each.found for each in ordered],
-        }
-    )

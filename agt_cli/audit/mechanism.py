@@ -208,11 +208,14 @@ class WeightsAudit:
         """What was found; nothing where no neighbour has other weights."""
         model, anchors = opened.model, opened.queries.features
         model = cast(LinearModel, model)  # else it was refused
+        pair = farthest(model, anchors, self.neighbours, seed)
+        if pair is None:
+            return ()
+        other, heads = pair
         if isinstance(mechanism, ReleaseWeights):
-            pair = farthest(model, anchors, self.neighbours, seed)
-            return () if pair is None else audit_weights(mechanism, pair[1], plan, on_done)
-        problems, noises = Problems.of_run(model, mechanism, anchors, self.neighbours, seed), mechanism.noises(model)
-        return () if problems is None else audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
+            return audit_weights(mechanism, heads, plan, on_done)
+        problems = Problems.of_run(model, other, mechanism.weight_decay, heads.where)
+        return audit_objective(mechanism.guarantee, problems, mechanism.noises(model), plan, on_done)
 
     def _without_run(self, mechanism: WeightsMechanism, plan: TrialPlan) -> Audited:
         """Two heads at the distance that noise is made for, or records along a line."""

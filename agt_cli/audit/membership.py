@@ -20,7 +20,6 @@ from agt.audit.membership import (
     COPIES,
     SHADOWS,
     Contrast,
-    Exposure,
     Pool,
     Reference,
     Rehearsal,
@@ -31,6 +30,7 @@ from agt.audit.membership import (
     coin_guesses,
     compare_labels,
     confidences,
+    exposure,
     fewest,
     label_scores,
     loss_scores,
@@ -421,10 +421,7 @@ class AttackedModel:
         if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
             table[by] = self.scores["loss"]
         else:
-            found, by = Exposure.of(self.phi, self.reference, member), "score_lira"
-            table[by], table["standard_error"] = found.score, found.error
-            table["shift"], table["shift_error"] = found.shift, found.shift_error
-            table["p_shift"], table["p_of_all"] = found.chance, found.adjusted
+            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference, member))
             table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right("lira_online")
         return table[member].sort_values(by, ascending=False, kind="stable").map(short)
 
@@ -546,8 +543,7 @@ def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
     """[len(rates)] the share of members found with at most such a share of false alarms."""
     members, others = int(roc.member.sum()), int((~roc.member).sum())
     place = np.searchsorted(roc.curve[:, 1] / others, rates * (1 + 1e-12), side="right") - 1
-    shares: np.ndarray = roc.curve[place, 2] / members
-    return shares
+    return roc.curve[place, 2] / members
 
 
 # -- memorisation and influence -----------------------------------------------------------------------------------------
@@ -601,7 +597,7 @@ class Memorisation:
         pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
         looks = len(members) * len(targets)
         findings = (
-            _memorised(learnt.take(members), len(shadows), confidence),
+            memorised(learnt.take(members), len(shadows), confidence),
             influence_finding(decided, looks, len(targets), len(shadows), confidence),
             self._left_out(model, pool, distance, console),
         )
@@ -664,54 +660,71 @@ def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray,
     }
 
 
-def _memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
-    looks = len(learnt.value)
-    few, surely = _too_few(learnt, looks, confidence, "record", 2), _surely(learnt, confidence, looks)
-    sure = (
-        few or f"{surely:,} of {looks:,} training records are surely labelled right more often where they were trained on"
-    )
-    meaning = (
-        f"over random halves: {sure}; of {int((learnt.value >= QUARTER).sum()):,} the probability to be labelled right is "
-        "estimated to be a quarter or more higher where they were trained on, some of them by chance"
-    )
-    return Finding(
+def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
+    """Of half of the models a record is in, and of as many not."""
+    looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
+    blank = Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
         attack="models on random halves, those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
-        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
-        meaning=meaning,
+        outcome=Outcome.UNTESTED,
+        meaning=(
+            f"over random halves: {{sure}}; of {many:,} the probability to be labelled right is estimated to be a quarter "
+            "or more higher where they were trained on, some of them by chance"
+        ),
         measure="records memorised",
-        found=None if few else float(surely),
-        confidence=None if few else confidence,
-        noticeable="a record that every model with it has right and none without it, if there are that many models"
-        if few
-        else f"a difference in probability of {_smallest(learnt, confidence, looks):.2g}, if all with it have it right",
+        noticeable="a record that every model with it has right and none without it, if there are that many models",
         estimator="Clopper-Pearson, the error shared among all records",
     )
+    sure = f"{{surely:,}} of {looks:,} training records are surely labelled right more often where they were trained on"
+    least = "a difference in probability of {least}, if all with it have it right"
+    return _contrasted(blank, learnt, looks, confidence, "record", 2, sure, least)
 
 
 def influence_finding(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
     """Of the models without the test record, which are half, half were trained on the training record."""
-    few = _too_few(decided, looks, confidence, "pair", 4) if len(decided.value) else "no test record was looked at"
-    surely = _surely(decided, confidence, looks)
-    sure = few or f"{surely:,} pairs have influence for sure, of those with the greatest estimates"
     top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
-    return Finding(
+    blank = Finding(
         subject="influence of a training record on a test record's answer",
         claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
         attack="models on random halves, those with the training record against those without it",
         effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
-        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
-        meaning=f"{sure}{top}",
+        outcome=Outcome.UNTESTED,
+        meaning=f"{{sure}}{top}",
         measure="pairs",
-        found=None if few else float(surely),
-        confidence=None if few else confidence,
-        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
-        if few
-        else f"influence of {_smallest(decided, confidence, looks):.2g}, if every model with the record is right",
+        noticeable="a pair right in every model with the record and in none without it, if there are that many models",
         estimator="Clopper-Pearson, the error shared among all pairs",
     )
+    sure = "{surely:,} pairs have influence for sure, of those with the greatest estimates"
+    least = "influence of {least}, if every model with the record is right"
+    return _contrasted(blank, decided, looks, confidence, "pair", 4, sure, least)
+
+
+def _contrasted(
+    blank: Finding, contrast: Contrast, looks: int, confidence: float, one: str, parts: int, sure: str, least: str
+) -> Finding:
+    """How many contrasts are above 0 for sure; untested where not even the clearest would be.
+
+    Args:
+        blank: what is said where none would, with a place for ``sure``.
+        looks: among which the error is shared.
+        one: contrast, in a word.
+        parts: into how many equal parts of the models a contrast's two sides fall.
+        sure, least: what is said of how many there are, and of the least that would have been told.
+    """
+    fewest = needed(looks, confidence)
+    why = f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
+    if not len(contrast.value):
+        why = "no test record was looked at"
+    elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
+        surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
+        return replace(
+            blank, outcome=Outcome.REPORTED, meaning=blank.meaning.format(sure=sure.format(surely=surely)),
+            found=float(surely), confidence=confidence,
+            noticeable=least.format(least=f"{_smallest(contrast, confidence, looks):.2g}"),
+        )  # fmt: skip
+    return replace(blank, meaning=blank.meaning.format(sure=why))
 
 
 def _exactly(certified: list[bool], others: list[bool], refused: list[str]) -> Finding:
@@ -729,23 +742,6 @@ def _exactly(certified: list[bool], others: list[bool], refused: list[str]) -> F
         f"asked{why}",
         "one record, among those left out",
     )  # fmt: skip
-
-
-def _surely(contrast: Contrast, confidence: float, looks: int) -> int:
-    return int((contrast.bounds(confidence, looks)[0] > 0).sum()) if len(contrast.value) else 0
-
-
-def _too_few(contrast: Contrast, looks: int, confidence: float, one: str, parts: int) -> str:
-    """Why not even the clearest contrast would be sure; empty: it would.
-
-    Args:
-        looks: among which the error is shared.
-        parts: into how many equal parts of the models a contrast's two sides fall.
-    """
-    fewest = needed(looks, confidence)
-    if min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
-        return ""
-    return f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
 
 
 def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:

@@ -49,7 +49,7 @@ from scipy.stats import binom
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
 from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
-from agt.audit.neighbours import NOMINAL, members_margins, retrained, with_added, without
+from agt.audit.neighbours import NOMINAL, labels_of, members_margins, retrained, with_added, without
 from agt.data.dataset import CONTENT, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
@@ -78,7 +78,6 @@ PROBES = 64
 MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
 MIN_WIDTH = 2.0**-40  # of where poisons may lie
-NOTHING_TO_TELL = "no query was found at which the two models answer differently: there was nothing to tell apart"
 
 
 # -- what is attacked ------------------------------------------------------------------------------------------------------
@@ -108,8 +107,7 @@ class LabelEvent:
 
     def _seen(self, labels: np.ndarray) -> np.ndarray:
         whole = len(labels) // self.answers * self.answers
-        held: np.ndarray = np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
-        return held
+        return np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
 
     def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
         """What so many trials would show if they fell as expected."""
@@ -133,9 +131,8 @@ class LabelEvent:
 
 def event_of(having: np.ndarray, lacking: np.ndarray) -> LabelEvent:
     """The most telling set of one label: [C] probabilities on each side."""
-    likelier = tuple(np.flatnonzero(having > lacking).tolist()) or (int(having.argmax()),)
-    inside = list(likelier)
-    return LabelEvent(likelier, 1, 1, float(lacking[inside].sum()), float(having[inside].sum()))
+    likelier = np.flatnonzero(having > lacking).tolist() or [int(having.argmax())]
+    return LabelEvent(tuple(likelier), 1, 1, float(lacking[likelier].sum()), float(having[likelier].sum()))
 
 
 def event_of_sum(
@@ -216,7 +213,8 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
     """Of a claim that was not attacked, as both models have the same law of labels at every query that was looked at, or
     gave the same label every time.
     """
-    return replace(attacked, effort=effort).finding(Outcome.UNTESTED, NOTHING_TO_TELL)
+    nowhere = "no query was found at which the two models answer differently: there was nothing to tell apart"
+    return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
 
 # -- poisoned neighbours -----------------------------------------------------------------------------------------------
@@ -282,7 +280,8 @@ def newcomers(
     records: Records, features: np.ndarray, labels: list[int], name: str, shard: int, ensemble: EnsembleConfig
 ) -> Records:
     """Private records, each a unit of its own, that an ensemble deals to one shard."""
-    ids = np.array(list(islice(names_into(name, shard, ensemble, _hashes(records)), len(labels))))
+    hashes = all(CONTENT.fullmatch(str(name)) for name in records.ids[:NAMES_AT_ONCE].tolist())
+    ids = np.array(list(islice(names_into(name, shard, ensemble, hashes), len(labels))))
     features = np.asarray(features, dtype=records.features.dtype)
     return Records(features, np.array(labels, dtype=np.int64), ids, ids.copy(), np.zeros(len(ids), dtype=bool))
 
@@ -299,10 +298,6 @@ def names_into(name: str, shard: int, ensemble: EnsembleConfig, hashes: bool = F
             tried = [blake2b(each.encode(), digest_size=16).hexdigest() for each in tried]
         home = shards(np.array(tried), ensemble)
         yield from (each for each, at in zip(tried, home.tolist(), strict=True) if at == shard)
-
-
-def _hashes(records: Records) -> bool:
-    return all(CONTENT.fullmatch(str(name)) for name in records.ids[:NAMES_AT_ONCE].tolist())
 
 
 # -- who decides what ------------------------------------------------------------------------------------------------------
@@ -330,13 +325,12 @@ def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list
 
 def _distance_to_change(margins: np.ndarray) -> np.ndarray:
     """[n] how far each query is from another label."""
-    distance: np.ndarray = np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
-    return distance
+    return np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
 
 
 def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
     """[T, n] bool: the winner changes if this member takes its second label instead. Of margins [T, lines, n]."""
-    labels = (margins[:, 0] > 0).astype(int) if classes == 2 else margins.argmax(axis=1)
+    labels = labels_of(margins)
     second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
     counts = np.stack([(labels == c).sum(axis=0) for c in range(classes)])
     winner, decides, at = counts.argmax(axis=0), np.zeros(labels.shape, dtype=bool), np.arange(labels.shape[1])
@@ -426,8 +420,7 @@ def _across(query: np.ndarray) -> np.ndarray:
     """Something as long as the query and at a right angle to it."""
     along, other = query.ravel(), np.resize([1.0, -1.0], query.size)
     other = other - (other @ along) / max(float(along @ along), 1e-300) * along
-    longer: np.ndarray = other * np.linalg.norm(along) / max(float(np.linalg.norm(other)), 1e-300)
-    return longer.reshape(query.shape)
+    return (other * np.linalg.norm(along) / max(float(np.linalg.norm(other)), 1e-300)).reshape(query.shape)
 
 
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
@@ -443,7 +436,6 @@ RULES = (
 """(what a ledger must do, how it is tried)"""
 TEST_ANSWERS = 8  # that a small budget holds
 MAX_QUERIES = 1000  # natural ones that are looked at
-DELTA_MUST_SAVE = 0.95  # of a total without a delta: one with a delta that is no less is not attacked as well
 DRAWN = (
     "labels about the real data were drawn as agt predict draws them; nobody was told them: they lay in a folder of this "
     "audit alone, which was removed, so they spend nothing, and no ledger of yours was opened"
@@ -533,7 +525,9 @@ class Stage:
         Args:
             ledger: that pays; None: none does, as of what is not proved.
         """
-        asked = replace(opened, queries=_named(queries))
+        names, count = np.array([f"q{row}" for row in range(len(queries))]), len(queries)
+        named = Records(queries, np.full(count, UNLABELLED), names, names.copy(), np.zeros(count, dtype=bool))
+        asked = replace(opened, queries=named)
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config, folder = MechanismConfig(type(mechanism), given, TotalConfig()), self._next("predict")
         refused, claim = "", ""
@@ -546,7 +540,11 @@ class Stage:
             refused = str(error)
         except CheckError as error:
             refused, claim = str(error), error.result.get("claim", "")
-        labels = _read(folder / "labels.csv", opened.dataset.classes, len(queries))
+        labels = np.full(count, UNANSWERED)
+        if (folder / "labels.csv").exists():
+            table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
+            index = {name: label for label, name in enumerate(opened.dataset.classes)}
+            labels[[int(name[1:]) for name in table["record_id"]]] = [index[name] for name in table["label"]]
         shutil.rmtree(folder)
         return OpenedAnswers(labels, refused, claim)
 
@@ -611,21 +609,6 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
     if allowance.fitting(Cost(), guarantee, size) < size:
         raise ConfigError(f"audit.trials: no budget holds {size} releases, each {guarantee}: ask for fewer")
     return allowance
-
-
-def _named(queries: np.ndarray) -> Records:
-    names = np.array([f"q{row}" for row in range(len(queries))])
-    labels, private = np.full(len(queries), UNLABELLED), np.zeros(len(queries), dtype=bool)
-    return Records(queries, labels, names, names.copy(), private)
-
-
-def _read(path: Path, classes: tuple[str, ...], count: int) -> np.ndarray:
-    labels = np.full(count, UNANSWERED)
-    if path.exists():
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        index = {name: label for label, name in enumerate(classes)}
-        labels[[int(name[1:]) for name in table["record_id"]]] = [index[name] for name in table["label"]]
-    return labels
 
 
 # -- what the ledger counts ----------------------------------------------------------------------------------------------
@@ -808,7 +791,8 @@ def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
         both = GaussianDP(guarantee.mu * math.sqrt(queries))
         return [(Claimed.of(both), f"{both}")]
     first, *others = totals_of(guarantee, queries, 0.0)
-    kept = [first, *(total for total in others if total.eps < DELTA_MUST_SAVE * first.eps)]
+    # a delta must save something: else its total is not attacked as well
+    kept = [first, *(total for total in others if total.eps < 0.95 * first.eps)]
     return [(Claimed("epsilon", total.eps, total.delta), f"{total}") for total in kept]
 
 
@@ -860,7 +844,9 @@ class _Audit:
         first = scenes[0]
         findings = list[Finding]()
         if self.claim.proved:
-            queries = np.concatenate([first.query, *self._distinct(first.pair)])
+            around = self.natural[self.rng.integers(len(self.natural), size=32)]  # distinct, however few are natural
+            around = around + 0.01 * max(float(np.abs(self.natural).max()), 1.0) * self.rng.normal(size=around.shape)
+            queries = np.concatenate([first.query, around])
             findings += Counters(self.stage, first.sides, self.mechanism, queries).findings()
         rows = []
         with self.console.progress("releases on both sides", "adversary") as report:
@@ -967,16 +953,8 @@ class _Audit:
                 queries = found if len(found) else queries
             at, event = most_telling(pair, queries, self.claimed, self.config.trials, self.given.confidence)
             scenes.append(Scene(adversary, sides, pair, queries[at : at + 1], event))
-        return max(scenes, key=lambda scene: (self._expected(scene.event), scene.event.hit - scene.event.alarm))
-
-    def _expected(self, event: LabelEvent) -> float:
-        return event.expected(self.claimed, self.config.trials, self.given.confidence, self.events)
-
-    def _distinct(self, pair: LabellingPair) -> list[np.ndarray]:
-        """Queries for what the ledger counts: natural ones, and others around them where there are few."""
-        size = max(float(np.abs(self.natural).max()), 1.0)
-        moved = self.natural[self.rng.integers(len(self.natural), size=32)]
-        return [moved + 0.01 * size * self.rng.normal(size=moved.shape)]
+        hard = (self.claimed, self.config.trials, self.given.confidence, self.events)
+        return max(scenes, key=lambda scene: (scene.event.expected(*hard), scene.event.hit - scene.event.alarm))
 
     # -- draws -------------------------------------------------------------------------------------------------------------
 

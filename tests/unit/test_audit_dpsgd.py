@@ -14,7 +14,6 @@ from agt_cli.audit.dpsgd import (
     KINDS,
     LENGTH,
     CanaryHead,
-    NoisyTraining,
     Sight,
     canaries_of,
     likelihood,
@@ -73,7 +72,7 @@ def test_likelihood() -> None:
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
 def test_scores_are_the_canary_and_the_noise(relation: str) -> None:
-    made = noisy(NoisyTraining, 0, relation)
+    made = noisy(0, relation=relation)
     canary = made.canaries("signs", 1, 0)
     inside, outside = (made.train(canary, np.full((20, 1, 1), there)) for there in (True, False))
     assert inside.scores.shape == (20, 2, 1)

@@ -19,7 +19,6 @@ from agt.audit.membership import (
     ATTACKS,
     COPIES,
     Contrast,
-    Exposure,
     Pool,
     Reference,
     Rehearsal,
@@ -29,6 +28,7 @@ from agt.audit.membership import (
     coin_guesses,
     compare_labels,
     confidences,
+    exposure,
     fewest,
     influence,
     label_scores,
@@ -114,11 +114,11 @@ def test_the_most_exposed_record_is_found_among_many() -> None:
     reference = simulated(64, 0.0, 500)
     phi = reference.phi.copy()
     phi[:, 3] += 3 * reference.included[:, 3]
-    exposure = Exposure.of(phi[0], Reference(phi, reference.included), np.ones(500, dtype=bool))
-    assert exposure.shift.argmax() == 3
-    assert exposure.adjusted[3] < 1e-3
-    assert (exposure.adjusted[np.arange(500) != 3] > 0.01).all()
-    assert exposure.shift[3] == pytest.approx(3, abs=4 * exposure.shift_error[3])
+    found = exposure(phi[0], Reference(phi, reference.included), np.ones(500, dtype=bool))
+    assert found["shift"].argmax() == 3
+    assert found["p_of_all"][3] < 1e-3
+    assert (found["p_of_all"][np.arange(500) != 3] > 0.01).all()
+    assert found["shift"][3] == pytest.approx(3, abs=4 * found["shift_error"][3])
 
 
 def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
@@ -128,10 +128,10 @@ def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
         others = rng.normal(size=(records, records)) * (1 - np.eye(records))
         included = simulated(64, 0.0, records, seed).included
         reference = Reference(included @ others + 0.1 * rng.normal(size=(64, records)), included)
-        exposure = Exposure.of(reference.phi[0], reference, np.ones(records, dtype=bool))
-        chances.append(exposure.chance)
-        assert exposure.shift.std() == pytest.approx(exposure.shift_error.mean(), rel=0.2)
-        assert exposure.adjusted.min() > 1e-3
+        found = exposure(reference.phi[0], reference, np.ones(records, dtype=bool))
+        chances.append(found["p_shift"])
+        assert found["shift"].std() == pytest.approx(found["shift_error"].mean(), rel=0.2)
+        assert found["p_of_all"].min() > 1e-3
     for level in (0.05, 0.01, 0.001):
         assert np.mean(np.array(chances) < level) <= level
 

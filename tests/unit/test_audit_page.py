@@ -68,7 +68,7 @@ def test_what_could_tell_nothing_is_no_attack() -> None:
         lambda: (Served(labels), lambda rows: Served(labels, answered=next(answered))),
         lambda rows: Served(labels),
         [Attack(name, (lambda served: np.array([0]),)) for name in ("a whole class", "one record")],
-        replace(EXACT, words=("the same labels",)),
+        lambda: replace(EXACT, words=("the same labels",)),
         TrialPlan(1000),
     )
     assert [trial.found for trial in trials] == [None, 0.0]
