@@ -611,9 +611,7 @@ def _alarm(power: float, mu: float) -> float:
 # -- audits ------------------------------------------------------------------------------------------------------------
 
 
-def one_run_epsilon(
-    right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: OneRunBound, events: int = 1
-) -> float:
+def one_run_epsilon(right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: OneRunBound) -> float:
     """A lower bound on epsilon at ``delta``; 0 where nothing is shown. With ``right = guesses`` it is the most that so many
     guesses could ever show.
 
@@ -623,8 +621,6 @@ def one_run_epsilon(
         canaries: each in by its own fair coin.
         confidence: that the bound holds, at least one half.
         bound: says for which mechanisms it holds.
-        events: how many numbers of guesses, guessers or bounds were tried before the best was taken: the error probability
-            is shared among them.
 
     Raises:
         ValueError: counts that contradict themselves, delta outside [0, 1), no delta for a Gaussian curve, a confidence
@@ -633,9 +629,9 @@ def one_run_epsilon(
     Guesses(right, guesses, canaries)
     if bound not in BOUNDS:
         raise ValueError(f"bound={bound}: choose from {', '.join(BOUNDS)}")
-    if not 0 <= delta < 1 or not 0.5 <= confidence < 1 or events < 1:
-        raise ValueError(f"delta={delta}, confidence={confidence}, events={events}: need [0, 1), [0.5, 1) and 1 or more")
-    counts, error = (right, guesses, canaries), (1 - confidence) / events
+    if not 0 <= delta < 1 or not 0.5 <= confidence < 1:
+        raise ValueError(f"delta={delta}, confidence={confidence}: need [0, 1) and [0.5, 1)")
+    counts, error = (right, guesses, canaries), 1 - confidence
     if bound == "exact":
         return _greatest(lambda epsilon: exact(*counts, epsilon, delta) * (1 + UP) <= error)
     if not delta:

@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar
@@ -67,6 +67,7 @@ NESTING = {
 }
 """Certificate -> (what is claimed of neighbours' bounds, what is compared)."""
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
+Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
 
 
@@ -415,61 +416,51 @@ class Certificate:
         return Audited.of(trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
 
 
-@dataclass
 class Auditor:
     """An audit of one saved model, and what it saw; counterexamples with the edits that made them.
 
-    Attributes:
+    Args:
         model: as saved; its problem holds the records that it was trained on.
         extent: how hard to try.
         seed: of every choice.
         other_code: why training may give other numbers than the run's, rounding aside; empty: it may not.
         on_progress: called with how many neighbours are done, of how many.
+
+    Attributes:
         until: the time at which the stage at work begins nothing new.
         cut: a stage had more to do than time.
-        planned, refused: (edit in words, distance) -> neighbours begun, and those that training refused.
+        planned, refused: (edit in words, distance) -> neighbours begun, and those that training refused; ``why``, in its
+            words.
         went: (edit in words, distance) -> how far each trained neighbour's parameters went of their bound.
-        farthest: the neighbour that went farthest of its bound, and how far.
+        farthest: how far the neighbour that went farthest of its bound did, its edit and model.
         groups: parameters by name -> the largest deviation over its bound.
         outside: neighbours whose parameters left their bound, in words.
         labels: certified (neighbour, query) pairs looked at; ``turned``: in words, neighbours that changed a label;
             ``wrong``: labels that changed.
         units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
-        why: what training refused, in its words.
         unreached: (neighbour, member) pairs farther than the grid reaches.
         pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which ``stuck`` out; ``compared``
             (pair, query), of which ``torn``: distances more than 1 apart, or a label that turned before its distance was 0.
     """
 
-    model: Model
-    extent: Certificate
-    seed: int
-    other_code: str = ""
-    on_progress: Callable[[int, int], None] = lambda done, of: None
-    started: float = field(default_factory=time.monotonic)
-    until: float = math.inf
-    cut: bool = False
-    planned: Counter[tuple[str, int]] = field(default_factory=Counter)
-    refused: Counter[tuple[str, int]] = field(default_factory=Counter)
-    went: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
-    farthest: tuple[float, Edited | None, Model | None] = (0.0, None, None)
-    groups: Shares = field(default_factory=dict)
-    outside: list[str] = field(default_factory=list)
-    labels: int = 0
-    turned: list[str] = field(default_factory=list)
-    wrong: int = 0
-    units: int = 0
-    memorised: list[tuple[bool, int]] = field(default_factory=list)
-    why: Counter[str] = field(default_factory=Counter)
-    unreached: int = 0
-    pairs: int = 0
-    ends: int = 0
-    stuck: int = 0
-    compared: int = 0
-    torn: int = 0
-
-    def __post_init__(self) -> None:
-        self.rng, self.problem = np.random.default_rng(self.seed), self.model.problem
+    def __init__(
+        self,
+        model: Model,
+        extent: Certificate,
+        seed: int,
+        other_code: str = "",
+        on_progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
+        self.model, self.extent, self.other_code, self.on_progress = model, extent, other_code, on_progress
+        self.started, self.until, self.cut = time.monotonic(), math.inf, False
+        self.planned, self.refused, self.why = Counter[Kind](), Counter[Kind](), Counter[str]()
+        self.went: dict[Kind, list[float]] = defaultdict(list)
+        self.farthest: tuple[float, Edited | None, Model | None] = (0.0, None, None)
+        self.groups, self.outside, self.turned = Shares(), list[str](), list[str]()
+        self.memorised = list[tuple[bool, int]]()
+        self.labels = self.wrong = self.units = self.unreached = 0
+        self.pairs = self.ends = self.stuck = self.compared = self.torn = 0
+        self.rng, self.problem = np.random.default_rng(seed), model.problem
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
@@ -954,7 +945,7 @@ class Auditor:
         return {"certificate_edits": pd.DataFrame(edits), "certificate_parameters": pd.DataFrame(groups)}
 
 
-def kind_of(edit: Edited) -> tuple[str, int]:
+def kind_of(edit: Edited) -> Kind:
     """Where an edit is counted: by one step's story, or how many steps; and its distance."""
     return edit.story[0] if len(edit.story) == 1 else f"{len(edit.story)} edits after one query", edit.distance
 

@@ -4,7 +4,7 @@ agt audit memorisation: which records the model learns by heart, and which one r
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -124,7 +124,7 @@ class Membership:
         opened = TrainedRun.of(given.config).open(record, console)
         pool, run = Pool.of(opened.dataset), opened.trained.finished
         shadows = trained_shadows(self, given, opened, console) if self.shadows else None
-        attacked = AttackedModel.of(given, opened, pool, shadows, console)
+        attacked = AttackedModel(given, opened, pool, shadows, console)
         units = attacked.units_to_leave_out(self.pairs, given.seed)
         why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
         labels = compare_labels(opened.model, units, records.features, attacked.distance, records.ids, why)
@@ -239,64 +239,38 @@ def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tup
     return lambda queries: labelling.labels(queries, randomness), how
 
 
-@dataclass(frozen=True)
 class AttackedModel:
-    """The run's own model and what is judged by it.
+    """The run's own model and what is judged by it: every attack's scores; without shadow models, of those that need none.
 
     Attributes:
-        opened: the run.
-        pool: its records, and those that it has not seen.
-        shadows, reference, rehearsal: shadow models; what they make of each record; each of them as the target. None:
-            there are none, or too few, and ``why`` says so.
-        confidence: of limits.
+        reference, rehearsal: what shadow models make of each record; each of them as the target. None: there are none, or
+            too few, and ``why`` says so.
         phi: [n] its confidence in each record's label, as ln(p/(1 - p)).
         distance: [n] stable distances.
         scores: name of an attack -> [n].
         how: who gave the labels: the model, or a mechanism.
     """
 
-    opened: OpenedRun
-    pool: Pool
-    shadows: Shadows | None
-    reference: Reference | None
-    rehearsal: Rehearsal | None
-    why: str
-    confidence: float
-    phi: np.ndarray
-    distance: np.ndarray
-    scores: Mapping[str, np.ndarray]
-    how: str
-
-    @classmethod
-    def of(
-        cls, given: AuditInputs, opened: OpenedRun, pool: Pool, shadows: Shadows | None, console: Console
-    ) -> "AttackedModel":
-        """Every attack's scores on the run's own model; without shadow models, of those that need none."""
+    def __init__(
+        self, given: AuditInputs, opened: OpenedRun, pool: Pool, shadows: Shadows | None, console: Console
+    ) -> None:
         model, records = opened.model, pool.records
-        reference, rehearsal, why = _rehearsed(shadows, pool)
-        phi = confidences(class_logits(model, records.features), records.labels)
-        scores = {"loss": loss_scores(phi)}
-        if reference is not None:
-            scores = {name: attack(phi, reference) for name, attack in ATTACKS.items()}
-        answer, how = _service(given, opened, records.features)
-        scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
+        self.opened, self.pool, self.shadows, self.confidence = opened, pool, shadows, given.confidence
+        self.reference, self.rehearsal, self.why = _rehearsed(shadows, pool)
+        self.phi = confidences(class_logits(model, records.features), records.labels)
+        self.scores = {"loss": loss_scores(self.phi)}
+        if self.reference is not None:
+            self.scores = {name: attack(self.phi, self.reference) for name, attack in ATTACKS.items()}
+        answer, self.how = _service(given, opened, records.features)
+        self.scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
         with certifying(model, console) as report:
-            distance = model.certify(records.features, on_progress=report).stable_distance
-        return cls(opened, pool, shadows, reference, rehearsal, why, given.confidence, phi, distance, scores, how)
+            self.distance = model.certify(records.features, on_progress=report).stable_distance
+        self.two_sided = bool(pool.member.any() and not pool.member.all())
+        self.rocs = {name: self.roc(name) for name in self.scores} if self.two_sided else {}
 
     def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
         """Of some records. Raises ConfigError: one side is empty."""
         return Roc(self.scores[name][rows], self.pool.member[rows])
-
-    @property
-    def rocs(self) -> dict[str, Roc]:
-        """Of every attack; none where one side is empty."""
-        return {name: self.roc(name) for name in self.scores} if self.two_sided else {}
-
-    @property
-    def two_sided(self) -> bool:
-        """Whether there are members and non-members."""
-        return bool(self.pool.member.any() and not self.pool.member.all())
 
     @property
     def difference(self) -> float:

@@ -32,7 +32,7 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count, islice
@@ -465,33 +465,24 @@ class OpenedAnswers:
     claim: str = ""
 
 
-@dataclass
 class Stage:
     """A scratch folder.
 
-    Attributes:
+    Args:
         folder: the folder.
-        compute: as in the command's configuration.
-        accounting, counting: of every release.
+        config: of the audit: its compute, accounting and counting.
     """
 
-    folder: Path
-    compute: Any
-    accounting: Accounting
-    counting: Counting
-    _calls: int = field(default=0, init=False)
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.folder, self.compute, self.calls = folder, config.get("compute"), count(1)
+        self.config = {"output_dir": str(folder), "compute": self.compute}
+        self.accounting: Accounting = config.get("accounting", "rigorous")
+        self.counting: Counting = config.get("counting", "distance")
 
     @classmethod
     @contextmanager
     def below(cls, place: Path, config: Mapping[str, Any]) -> Iterator["Stage"]:
-        """Make one below a folder, and remove it at the end.
-
-        Args:
-            config: of the audit: its compute, accounting and counting.
-
-        Raises:
-            ConfigError: nothing can be written there.
-        """
+        """Make one below a folder, and remove it at the end. Raises ConfigError: nothing can be written there."""
         try:
             folder = Path(mkdtemp(prefix=".stage-", dir=place))
         except OSError as error:
@@ -500,8 +491,7 @@ class Stage:
                 "give a folder on a local disk that can be written"
             ) from None
         try:
-            accounting, counting = config.get("accounting", "rigorous"), config.get("counting", "distance")
-            yield cls(folder, config.get("compute"), accounting, counting)
+            yield cls(folder, config)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -516,7 +506,7 @@ class Stage:
     def open(self, run: Path, digest: str | None) -> OpenedRun:
         """Open a finished run by its folder alone, as ``agt predict`` does for queries that are brought along."""
         config = {"run": str(run), "digest": digest, "inputs": str(LINES), "compute": self.compute}
-        with RunRecord(self._next("open"), "predict", self._config) as record:
+        with RunRecord(self._next("open"), "predict", self.config) as record:
             return TrainedRun.of(config).open(record, SILENT)
 
     def ask(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None) -> OpenedAnswers:
@@ -525,14 +515,14 @@ class Stage:
         Args:
             ledger: that pays; None: none does, as of what is not proved.
         """
-        names, count = np.array([f"q{row}" for row in range(len(queries))]), len(queries)
-        named = Records(queries, np.full(count, UNLABELLED), names, names.copy(), np.zeros(count, dtype=bool))
+        names, private = np.array([f"q{row}" for row in range(len(queries))]), np.zeros(len(queries), dtype=bool)
+        named = Records(queries, np.full(len(queries), UNLABELLED), names, names.copy(), private)
         asked = replace(opened, queries=named)
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config, folder = MechanismConfig(type(mechanism), given, TotalConfig()), self._next("predict")
         refused, claim = "", ""
         try:
-            with RunRecord(folder, "predict", self._config) as record:
+            with RunRecord(folder, "predict", self.config) as record:
                 payer = NoLedger() if ledger is None else LedgerPayer(ledger)
                 request = ReleaseRequest(config, self.accounting, self.counting, asked, payer, record, SILENT)
                 claim = release_file(request, SystemRandomness())["claim"]
@@ -540,7 +530,7 @@ class Stage:
             refused = str(error)
         except CheckError as error:
             refused, claim = str(error), error.result.get("claim", "")
-        labels = np.full(count, UNANSWERED)
+        labels = np.full(len(queries), UNANSWERED)
         if (folder / "labels.csv").exists():
             table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
             index = {name: label for label, name in enumerate(opened.dataset.classes)}
@@ -578,12 +568,7 @@ class Stage:
         return np.concatenate(parts)
 
     def _next(self, name: str) -> Path:
-        self._calls += 1
-        return self.folder / f"{name}-{self._calls}"
-
-    @property
-    def _config(self) -> dict[str, Any]:
-        return {"output_dir": str(self.folder), "compute": self.compute}
+        return self.folder / f"{name}-{next(self.calls)}"
 
 
 def most_of(guarantee: Guarantee, wanted: int) -> int:
@@ -614,21 +599,20 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
 # -- what the ledger counts ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Counters:
     """Test ledgers on both sides of a pair.
 
-    Attributes:
+    Args:
         stage: where.
         sides: the run with the unit, and the one without.
         mechanism: that answers.
         queries: [n, ...], at least 2 ``TEST_ANSWERS`` distinct ones.
     """
 
-    stage: Stage
-    sides: tuple[OpenedRun, OpenedRun]
-    mechanism: Mechanism
-    queries: np.ndarray
+    def __init__(self, stage: Stage, sides: tuple[OpenedRun, OpenedRun], mechanism: Mechanism, queries: np.ndarray) -> None:
+        self.stage, self.sides, self.mechanism, self.queries = stage, sides, mechanism, queries
+        halved = {name: value / 2 for name, value in mechanism.guarantee.parameters.items() if name in ("eps", "mu")}
+        self.other = type(mechanism)(**asdict(mechanism) | halved)  # the same mechanism at half the budget
 
     def findings(self) -> list[Finding]:
         """Each rule, on both sides."""
@@ -637,7 +621,7 @@ class Counters:
 
     def _book(self, side: OpenedRun) -> tuple[int, int, int, int]:
         """Differences from what was claimed: (of the debit; a repeat; a second mechanism's debit; one label)."""
-        once, guarantee, other = self.queries[:TEST_ANSWERS], self.mechanism.guarantee, self._other
+        once, guarantee, other = self.queries[:TEST_ANSWERS], self.mechanism.guarantee, self.other
         calls = np.concatenate([once, once[: TEST_ANSWERS // 2]])
         mine, theirs = (room_for(each, TEST_ANSWERS) for each in (guarantee, other.guarantee))
         both = Allowance(2 * (mine.eps + theirs.eps), min(0.99, mine.delta + theirs.delta), mine.leaks)  # and more
@@ -657,12 +641,6 @@ class Counters:
             self.stage.ask(side, self.mechanism, once[:1], ledger)
             single = _different(unpaid(ledger.book.spent, (guarantee, 1)))
         return debited, repeated, added, single
-
-    @cached_property
-    def _other(self) -> Mechanism:
-        """The same mechanism at half the budget."""
-        halved = {name: value / 2 for name, value in self.mechanism.guarantee.parameters.items() if name in ("eps", "mu")}
-        return type(self.mechanism)(**asdict(self.mechanism) | halved)
 
     def _refusals(self) -> Finding:
         """Exhaust a small budget on both sides."""

@@ -68,7 +68,7 @@ from agt.unlearning.account import METHODS, MethodName, Promise
 from agt.unlearning.log import Log
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run, open_run, run_lock
+from agt_cli.report.finished import open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import PendingErasures, gone_of
 from agt_cli.runs.prepare import Prepared, prepare
@@ -449,49 +449,34 @@ def _seen(
 # ---- forget sets: at random, by an adversary, and by somebody who looks at what is served
 
 
-@dataclass(frozen=True)
 class ForgetSets:
     """Forget sets of a run.
 
-    Attributes:
+    Args:
         train: its training records.
-        free: [f] rows that may go: private, and of identical ones the last, as agt unlearn takes them.
-        seen: [n, d] their features, flat and not too wide.
+        families: [n] str, the same for identical records that nothing else tells apart.
         records: how many ask.
         trials: how many random sets.
         seed: of all that is drawn.
+
+    Raises:
+        ConfigError: no record may go, or fewer than ask.
     """
 
-    train: Records
-    free: np.ndarray
-    seen: np.ndarray
-    records: int
-    trials: int
-    seed: int
-
-    @classmethod
-    def of(cls, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> "ForgetSets":
-        """Of a run's training records.
-
-        Args:
-            families: [n] str, the same for identical records that nothing else tells apart.
-
-        Raises:
-            ConfigError: no record may go, or fewer than ask.
-        """
-        last = {name: row for row, name in enumerate(families.tolist())}
-        free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
-        if not len(free):
+    def __init__(self, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> None:
+        self.train, self.records, self.trials, self.seed = train, records, trials, seed
+        last = {name: row for row, name in enumerate(families.tolist())}  # of identical ones, as agt unlearn takes them
+        self.free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
+        if not len(self.free):
             raise ConfigError("there is nothing to forget: every training record is public")
-        if records > len(free) - 2:
+        if records > len(self.free) - 2:
             raise ConfigError(
-                f"audit.records={records}: {len(free)} training records may go, and two must be left to train on: give "
-                f"{max(1, len(free) - 2)} or fewer"
+                f"audit.records={records}: {len(self.free)} training records may go, and two must be left to train on: "
+                f"give {max(1, len(self.free) - 2)} or fewer"
             )
-        flat = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
-        if flat.shape[1] > MAX_WIDTH:
-            flat = flat @ np.random.default_rng(seed).normal(size=(flat.shape[1], MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
-        return cls(train, free, flat, records, trials, seed)
+        self.seen = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
+        if (width := self.seen.shape[1]) > MAX_WIDTH:
+            self.seen = self.seen @ np.random.default_rng(seed).normal(size=(width, MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
 
     def attacks(self, by_shard: bool = False) -> Iterator[Attack]:
         """All of them.
@@ -601,7 +586,7 @@ class Unlearning:
         """Every method against every attack."""
         trained = _opened(given)
         opened = trained.open(record, console)
-        forget = ForgetSets.of(
+        forget = ForgetSets(
             opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
         )
         findings, rows, absent = list[Finding](), list[tuple[object, ...]](), list[str]()
@@ -630,33 +615,26 @@ def _opened(given: AuditInputs) -> TrainedRun:
     return TrainedRun.of({**given.config, "inputs": None})
 
 
-@dataclass
 class Sides:
     """A method on a copy of the run, and training without the records.
 
-    Attributes:
+    Args:
         opened: the run, which stays as it is.
         train: its training records, whose rows are asked to be erased.
         copy: where the copy lies.
         queries: how many labels are compared.
+
+    Attributes:
         promises: what the method said after each removal.
         gone: rows that were asked for since the last beginning.
         drawn: (side, n) -> noise that was drawn.
     """
 
-    method: MethodName
-    opened: OpenedRun
-    train: Records
-    copy: Path
-    queries: int
-    promises: list[Promise] = field(default_factory=list)
-    gone: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    drawn: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        """What is attacked."""
-        return f"method={self.method} of agt unlearn"
+    def __init__(self, method: MethodName, opened: OpenedRun, train: Records, copy: Path, queries: int) -> None:
+        self.method, self.opened, self.train, self.copy, self.queries = method, opened, train, copy, queries
+        self.words, self.run = f"method={method} of agt unlearn", opened.trained.finished
+        self.promises, self.drawn = list[Promise](), dict[tuple[str, int], np.ndarray]()
+        self.gone = np.empty(0, dtype=np.int64)
 
     @property
     def unfit(self) -> str:
@@ -716,11 +694,6 @@ class Sides:
             for made in self.promises
         ]
         return max(promises, key=lambda made: (not made.proved, not made.exact, made.eps))
-
-    @property
-    def run(self) -> Run:
-        """The run that is audited."""
-        return self.opened.trained.finished
 
     def _unlearn(self, rows: RemovedRows) -> Served:
         self.gone = np.concatenate([self.gone, rows])

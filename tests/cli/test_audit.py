@@ -224,6 +224,37 @@ def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
         assert (said.code, words in said.err) == (2, True), said.err
 
 
+ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")
+REFUSED = {
+    **dict.fromkeys(
+        [("certificate", "run=null"), ("membership", "run=null"), ("unlearning", "run=null"), ("dpsgd", "run=null")],
+        "run: give the folder",
+    ),
+    ("certificate", "inputs=rows.csv"): "inputs=rows.csv: the audit asks",
+    ("certificate", "audit.farthest=0"): "audit.farthest",
+    ("certificate", "audit.seconds=0"): "audit.seconds",
+    ("membership", "audit.shadows=5"): "audit.shadows: Input should be a multiple of 2, got 5",
+    ("shadows", "audit.parts=2", "audit.part=2"): "they are 0 to 1",
+    ("dpsgd", "audit.trainer=opacus"): "audit.trainer",
+    ("dpsgd",): "was trained without noise",
+    ("unlearning", "audit.releases=10"): "audit.releases",
+    ("unlearning", "audit.records=1000"): "audit.records=1000",
+    ("unlearning", "audit.methods=[forget]"): "audit.methods",
+    ("mechanism", *ANSWERS, "inputs=a.csv"): "inputs=",
+    ("mechanism", *ANSWERS, "audit.values=[0,5]"): "audit.values",
+    ("mechanism", "run=null"): "mechanism: name what is audited",
+    ("mechanism", "run=null", "mechanism=release_weights", "mechanism.mu=1"): "agt audit weights",
+    ("mechanism", "run=null", "mechanism=noisy_argmax", "mechanism.eps=1", "audit.values=[0,5]"): "votes have no grid",
+    ("weights", "run=null"): "mechanism=release_weights",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), REFUSED.items(), ids=map(" ".join, REFUSED))
+def test_what_cannot_be_audited_is_refused_by_key(audited: Agt, line: tuple[str, ...], words: str) -> None:
+    said = audited("audit", line[0], *(() if "run=null" in line else ("run=latest",)), *line[1:])
+    assert (said.code, words in said.err) == (2, True), said.err
+
+
 CAUGHT = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
 
 

@@ -48,18 +48,6 @@ def test_a_run_as_it_is_and_one_whose_boxes_were_narrowed(agt: Agt, trained: Pat
     assert "the record was changed" in said.out
 
 
-def test_what_it_cannot_audit(agt: Agt, trained: Path) -> None:
-    for words, shown in (
-        (("audit", "certificate"), "run: give the folder"),
-        (("audit", "certificate", f"run={trained}", "inputs=rows.csv"), "inputs=rows.csv"),
-        (("audit", "certificate", f"run={trained}", "audit.farthest=0"), "audit.farthest"),
-        (("audit", "certificate", f"run={trained}", "audit.seconds=0"), "audit.seconds"),
-    ):
-        said = agt(*words)
-        assert said.code == 2, said.err
-        assert shown in said.err
-
-
 def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
     rows = pd.DataFrame({"id": range(60), "x": [i / 60 for i in range(60)], "y": [i % 2 for i in range(60)]})
     rows.to_csv(tmp_path / "rows.csv", index=False)

@@ -32,18 +32,8 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     assert {"Clopper-Pearson", "Katz-log", "Gaussian DP", "exact", "gdp"} <= set(table.iloc[:, 0])
     assert (table[table["it is"] == "confident"]["claimed 4"] <= 4).all()
     assert "cannot debug the composition" in (folder / "report.md").read_text()
-    for words, why in (
-        (("audit.trials=5",), "a side are the least"),
-        (("audit.trainer=opacus",), "audit.trainer"),
-    ):
-        refused = agt(*asked, *words)
-        assert (refused.code, why in refused.err) == (2, True), refused.err
+    few = agt(*asked, "audit.trials=5")
+    assert (few.code, "a side are the least" in few.err) == (2, True), few.err
     drawn = dpsgd.draw_noise
     monkeypatch.setattr(dpsgd, "draw_noise", lambda p, plan, *rest: drawn(p, replace(plan, sigma=plan.sigma / 100), *rest))
     assert agt(*asked).code == 3
-
-
-def test_a_run_without_noise_claims_nothing(agt: Agt, trained: Path) -> None:
-    for words, why in (((f"run={trained}",), "was trained without noise"), ((), "run: give the folder")):
-        said = agt("audit", "dpsgd", *words, *SMALL)
-        assert (said.code, why in said.err) == (2, True), said.err

@@ -91,9 +91,6 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
         (("mechanism=smooth_cauchy", "mechanism.eps=1", "audit.values=[0,50]"), 3, "VIOLATED"),
         (("mechanism=certified_quantile", "mechanism.eps=1"), 0, "not contradicted:"),
         (("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"), 0, "12 a side are the least"),
-        ((), 2, "mechanism: name what is audited"),
-        (("mechanism=release_weights", "mechanism.mu=1"), 2, "agt audit weights"),
-        (("mechanism=noisy_argmax", "mechanism.eps=1", "audit.values=[0,5]"), 2, "audit.values: votes have no grid"),
     ],
 )
 def test_without_a_run(agt: Agt, words: tuple[str, ...], code: int, part: str) -> None:
@@ -112,10 +109,3 @@ def test_no_neighbour_is_no_mistake_of_the_settings(
     (nowhere,) = findings(said)
     assert (nowhere["outcome"], nowhere["measure"]) == ("not tested", "mu")
     assert "more test records" in nowhere["meaning"]
-    assert "mechanism=release_weights" in agt("audit", "weights").err
-
-
-def test_queries_and_values_are_not_taken(agt: Agt, runs: dict[str, Path]) -> None:
-    given = (f"run={runs['dense']}", "mechanism=randomized_response", "mechanism.eps=1")
-    assert "inputs=" in agt("audit", "mechanism", *given, "inputs=a.csv").err
-    assert "audit.values" in agt("audit", "mechanism", *given, "audit.values=[0,5]").err

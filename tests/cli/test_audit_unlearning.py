@@ -116,20 +116,11 @@ def test_interrupted_it_leaves_neither_copies_nor_changes(agt: Agt, monkeypatch:
     assert not list(Path("outputs").rglob(".copies-*"))
 
 
-def test_bad_settings_name_the_key(agt: Agt) -> None:
+def test_without_its_data_nothing_is_unlearned(agt: Agt) -> None:
     train(agt, *HEAD)
-    for settings, code, words in (
-        ((), 2, "run: give the folder"),
-        (("run=run", "audit.releases=10"), 2, "audit.releases"),
-        (("run=run", "audit.records=1000"), 2, "audit.records=1000"),
-        (("run=run", "audit.methods=[forget]"), 2, "audit.methods"),
-    ):
-        said = agt("audit", "unlearning", *settings, "-q")
-        assert (said.code, words in said.err) == (code, True), said.err
     Path("t.csv").unlink()
     said = agt("audit", "unlearning", "run=run", *QUICK)
-    assert said.code == 4
-    assert "t.csv" in said.err
+    assert (said.code, "t.csv" in said.err) == (4, True)
 
 
 @pytest.mark.parametrize(("models", "enough"), [(80, False), (84, True)])

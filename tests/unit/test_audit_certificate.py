@@ -169,10 +169,6 @@ def test_labels_within_bounds_stay_and_one_k_farther_they_turn(settings: dict[st
     assert bounds_of(model).turned(model, queries, distance + 1).all()
 
 
-def test_neighbours_reach_the_bound_of_one_step() -> None:
-    assert audited(made(STEP, True))["parameters"].found == 1
-
-
 def test_a_head_that_says_it_moves_less_than_it_does() -> None:
     model: Any = made(SHARED["erm"], True)
     assert isinstance(model, LinearModel)

@@ -79,7 +79,7 @@ def forget_sets(records: int = 4, public: bool = False, labels: int = 3) -> Forg
     rng, n = np.random.default_rng(0), 60
     train = make_records(rng.normal(size=(n, 3)), np.arange(n) % labels, public=[public] * n)
     families = np.where(np.arange(n) < 2, "twins", train.ids)
-    return ForgetSets.of(train, families, records, trials=2, seed=0)
+    return ForgetSets(train, families, records, trials=2, seed=0)
 
 
 def test_forget_sets_name_private_records_once_and_the_last_of_copies() -> None:
