@@ -120,7 +120,7 @@ Sources: Steinke, Nasr and Jagielski 2023 (the game); Mahloujifar, Melis and Cha
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, expit, logit, ndtr, ndtri
@@ -175,14 +175,15 @@ class Mistakes:
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-def upper_limit(events: int, trials: int, error: float) -> float:
-    """The Clopper-Pearson upper limit of a rate: above the true one but with probability ``error``."""
-    return 1.0 if events == trials else float(betainccinv(events + 1, trials - events, error))
+def upper_limit(events: Any, trials: Any, error: float) -> Any:
+    """The Clopper-Pearson upper limit of a rate, or of each of many: above the true one but with probability ``error``; of
+    no trials 1."""
+    return np.where(events < trials, betainccinv(events + 1, np.maximum(trials - events, 0.5), error), 1.0)[()]
 
 
-def lower_limit(events: int, trials: int, error: float) -> float:
-    """The Clopper-Pearson lower limit of a rate."""
-    return 0.0 if events == 0 else float(betaincinv(events, trials - events + 1, error))
+def lower_limit(events: Any, trials: Any, error: float) -> Any:
+    """The Clopper-Pearson lower limit, likewise; of no trials 0."""
+    return np.where(events > 0, betaincinv(np.maximum(events, 0.5), trials - events + 1, error), 0.0)[()]
 
 
 def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:

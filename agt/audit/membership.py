@@ -85,7 +85,7 @@ import torch
 from joblib import Parallel, delayed
 from pydantic import Field
 from safetensors.torch import load, save
-from scipy.special import betainccinv, betaincinv, expit, log_expit, logsumexp
+from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm, rankdata
 
 from agt.audit.estimates import Guesses, Mistakes, guesses_from, lower_limit, upper_limit
@@ -617,9 +617,11 @@ class Contrast:
     def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """(least, greatest) contrasts; all that are looked at lie between theirs with this confidence."""
         error = (1 - confidence) / looks / 4
-        low_with, high_with = _limits_of_each(self.right_with, self.having, error)
-        low_without, high_without = _limits_of_each(self.right_without, self.without, error)
-        return low_with - high_without, high_with - low_without
+        sides = (self.right_with, self.having, error), (self.right_without, self.without, error)
+        (low, low_without), (high, high_without) = (
+            [limit(*side) for side in sides] for limit in (lower_limit, upper_limit)
+        )
+        return low - high_without, high - low_without
 
     def take(self, places: np.ndarray) -> "Contrast":
         """Those at some places of the flattened arrays."""
@@ -675,13 +677,6 @@ def strongest(
     parts = [(c.right_with, c.having, c.right_without, c.without) for *_, c in best]
     joined = [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.empty(0)] * 4
     return np.array([(i, t) for _, i, t, _ in best], dtype=np.int64).reshape(-1, 2), Contrast(*joined)
-
-
-def _limits_of_each(right: np.ndarray, count: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
-    """Clopper-Pearson limits; nothing is known of a share of no models."""
-    wrong = count - right
-    low = np.where(right > 0, betaincinv(np.maximum(right, 0.5), wrong + 1, error), 0.0)
-    return low, np.where(wrong > 0, betainccinv(right + 1, np.maximum(wrong, 0.5), error), 1.0)
 
 
 # -- shadow models ------------------------------------------------------------------------------------------------------

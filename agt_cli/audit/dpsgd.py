@@ -448,13 +448,6 @@ def likelihood(sight: Sight, noise: float) -> np.ndarray:
     return (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
 
 
-def seen_by(sight: Sight, trainer: NoisyTraining, records: bool) -> dict[str, np.ndarray]:
-    """Adversary -> scores [R] of the first canary: the greater, the more it looks as if it had been in."""
-    scores = {SUMS: likelihood(sight, trainer.noise).sum(1), WEIGHTS: sight.weights}
-    scores |= {LOSS: -sight.losses} if records else {}
-    return {adversary: values[:, 0] for adversary, values in scores.items()}
-
-
 def audit(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, several: Canaries | None = None
 ) -> tuple[list[Estimate], Finding]:
@@ -472,8 +465,9 @@ def audit(
     sure, config = 1 - (1 - effort.confidence) / events, trainer.config
     _check(trainer, effort, sure)
     sights = [trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)]
-    present, absent = (seen_by(sight, trainer, records) for sight in sights)
-    bounds = [each for name in present for each in _of_many(name, present[name], absent[name], config, sure)]
+    scores = {SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights], WEIGHTS: [s.weights for s in sights]}
+    scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}  # the greater, the more it seems to be in
+    bounds = [bound for name, sides in scores.items() for bound in _of_many(name, *sides, config, sure)]
     if several is not None:
         bounds += _of_one(trainer, several, effort.seed, sure)
     squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
@@ -481,9 +475,9 @@ def audit(
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
 
-def _of_many(adversary: str, present: np.ndarray, absent: np.ndarray, config: NoiseConfig, sure: float) -> list[Estimate]:
+def _of_many(adversary: str, inside: np.ndarray, outside: np.ndarray, config: NoiseConfig, sure: float) -> list[Estimate]:
     """What one adversary's scores of many runs give, each bound at a threshold chosen for its own measure."""
-    third, bounds = len(present) // 3, []
+    present, absent, third, bounds = inside[:, 0], outside[:, 0], len(inside) // 3, []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
         event = chosen(present[:third], absent[:third], claimed, sure, labels=False)
         for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):

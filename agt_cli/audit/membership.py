@@ -610,7 +610,20 @@ class Memorisation:
                 asked = train.features[private[place] : private[place] + 1]
                 right = [of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)]
                 changed[bool(distance[place] >= 1)].append(right[0] != right[1])
-        return _exactly(changed[True], changed[False], refused)
+        certified, others = changed[True], changed[False]
+        asked = "no certified record was left out"
+        if certified:
+            asked = f"{sum(certified)} of the {len(certified)} certified asked"
+            asked = f"labels that change when that record alone is left out: {asked}"
+        why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
+        return counterexamples(
+            "memorisation of certified records",
+            "a record's own label stays where its stable distance is 1 or more and it alone is left out",
+            "training again without a record's unit, all else as it was",
+            f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
+            "certified records memorised", float(sum(certified)) if certified else None,
+            f"{asked}; {sum(others)} of the {len(others)} uncertified asked{why}", "one record, among those left out",
+        )  # fmt: skip
 
 
 def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str) -> dict[str, str]:
@@ -699,23 +712,6 @@ def _contrasted(
             noticeable=least.format(least=f"{_smallest(contrast, confidence, looks):.2g}"),
         )  # fmt: skip
     return replace(blank, meaning=blank.meaning.format(sure=why))
-
-
-def _exactly(certified: list[bool], others: list[bool], refused: list[str]) -> Finding:
-    why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
-    asked = (
-        f"labels that change when that record alone is left out: {sum(certified)} of the {len(certified)} certified asked"
-    )
-    return counterexamples(
-        "memorisation of certified records",
-        "a record's own label stays where its stable distance is 1 or more and it alone is left out",
-        "training again without a record's unit, all else as it was",
-        f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
-        "certified records memorised", float(sum(certified)) if certified else None,
-        f"{asked if certified else 'no certified record was left out'}; {sum(others)} of the {len(others)} uncertified "
-        f"asked{why}",
-        "one record, among those left out",
-    )  # fmt: skip
 
 
 def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:
