@@ -55,7 +55,7 @@ with the lower, mu would be overstated. method.md section 8 has it right.
 
 What may be concluded of a mechanism that was run once, from how many of its canaries' coins were guessed.
 
-    guesses_from(scores, included, k, l)        scores of canaries -> how many of the surest guesses are right
+    right_guesses(scores, included, k, l)       scores of canaries -> how many of the surest guesses are right
     one_run_epsilon(..., bound="exact")         a lower bound on epsilon from them, by one of ``BOUNDS``
     planned_guesses(...), canaries_needed(...)  how many guesses to make, fixed before the run; how many canaries at least
 
@@ -519,33 +519,9 @@ OneRunBound = Literal["exact", "gdp"]
 BOUNDS: tuple[OneRunBound, ...] = get_args(OneRunBound)
 
 
-@dataclass(frozen=True)
-class Guesses:
-    """How a guesser did in one run.
-
-    Attributes:
-        right: guesses that were.
-        made: guesses; the other canaries were left out.
-        canaries: each in by its own fair coin.
-
-    Raises:
-        ValueError: no guesses, more right than made, or more made than canaries.
-    """
-
-    right: int
-    made: int
-    canaries: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.right <= self.made <= self.canaries or not self.made:
-            raise ValueError(
-                f"{self.right} right of {self.made} guesses on {self.canaries} canaries: "
-                "need 1 <= made <= canaries, 0 <= right <= made"
-            )
-
-
-def guesses_from(scores: np.ndarray, included: np.ndarray, positive: int, negative: int) -> Guesses:
-    """The ``positive`` canaries with the highest scores are guessed to be in, the ``negative`` with the lowest to be out.
+def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negative: int) -> int:
+    """How many guesses are right: the ``positive`` canaries with the highest scores are guessed to be in, the ``negative``
+    with the lowest to be out.
 
     Equal scores come in an order that is drawn from a fixed seed: neither the coins nor the canaries' places decide.
 
@@ -564,7 +540,7 @@ def guesses_from(scores: np.ndarray, included: np.ndarray, positive: int, negati
         raise ValueError(f"{positive} guesses of in and {negative} of out on {m} canaries")
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]
-    return Guesses(int(coins[m - positive :].sum() + (~coins[:negative]).sum()), positive + negative, m)
+    return int(coins[m - positive :].sum() + (~coins[:negative]).sum())
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -627,7 +603,11 @@ def one_run_epsilon(right: int, guesses: int, canaries: int, delta: float, confi
         ValueError: counts that contradict themselves, delta outside [0, 1), no delta for a Gaussian curve, a confidence
             below one half, or another bound.
     """
-    Guesses(right, guesses, canaries)
+    if not 0 <= right <= guesses <= canaries or not guesses:
+        raise ValueError(
+            f"{right} right of {guesses} guesses on {canaries} canaries: need 1 <= guesses <= canaries and "
+            "0 <= right <= guesses"
+        )
     if bound not in BOUNDS:
         raise ValueError(f"bound={bound}: choose from {', '.join(BOUNDS)}")
     if not 0 <= delta < 1 or not 0.5 <= confidence < 1:

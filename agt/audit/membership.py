@@ -88,7 +88,7 @@ from safetensors.torch import load, save
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm, rankdata
 
-from agt.audit.estimates import Guesses, Mistakes, guesses_from, lower_limit, upper_limit
+from agt.audit.estimates import Mistakes, lower_limit, right_guesses, upper_limit
 from agt.audit.findings import Finding, counterexamples
 from agt.audit.neighbours import Edited, neighbours_of, with_added
 from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
@@ -280,14 +280,14 @@ class Reference:
         return Reference(self.phi[kept], self.included[kept])
 
     @cached_property
-    def within(self) -> "Gaussians":
-        """Of the models with each record."""
-        return Gaussians.of(self.phi, self.included)
+    def within(self) -> tuple[np.ndarray, np.ndarray]:
+        """``gaussians`` of the models with each record."""
+        return gaussians(self.phi, self.included)
 
     @cached_property
-    def outside(self) -> "Gaussians":
+    def outside(self) -> tuple[np.ndarray, np.ndarray]:
         """Of those without it."""
-        return Gaussians.of(self.phi, ~self.included)
+        return gaussians(self.phi, ~self.included)
 
     @cached_property
     def pairs(self) -> "Reference":
@@ -314,36 +314,20 @@ class Reference:
         return int(with_it.min(initial=len(self.phi))), int((len(self.phi) - with_it).min(initial=len(self.phi)))
 
 
-@dataclass(frozen=True)
-class Gaussians:
-    """A normal law of phi for each record.
+def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([n] mean, [n] standard deviation) of phi [m, n] over the models used for each record [m, n].
 
-    Attributes:
-        mean, sd: [n].
-        count: [n] models behind each mean.
-        pooled: whether one variance stands for all records.
+    Raises:
+        ConfigError: a record has fewer than two models.
     """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    count: np.ndarray
-    pooled: bool
-
-    @classmethod
-    def of(cls, phi: np.ndarray, used: np.ndarray) -> "Gaussians":
-        """Raises ConfigError: a record has fewer than two models."""
-        count = used.sum(axis=0)
-        if count.min(initial=2) < 2:
-            raise ConfigError(too_few(len(phi)))
-        mean = np.where(used, phi, 0).sum(axis=0) / count
-        squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
-        pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
-        variance = np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
-        return cls(mean, np.maximum(np.sqrt(variance), TINY), count, pooled)
-
-    def logpdf(self, phi: np.ndarray) -> np.ndarray:
-        """[n]."""
-        return norm.logpdf(phi, self.mean, self.sd)
+    count = used.sum(axis=0)
+    if count.min(initial=2) < 2:
+        raise ConfigError(too_few(len(phi)))
+    mean = np.where(used, phi, 0).sum(axis=0) / count
+    squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
+    pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
+    variance = np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
+    return mean, np.maximum(np.sqrt(variance), TINY)
 
 
 def too_few(models: int) -> str:
@@ -361,12 +345,13 @@ def loss_scores(phi: np.ndarray, reference: Reference | None = None) -> np.ndarr
 
 def lira_online(phi: np.ndarray, reference: Reference) -> np.ndarray:
     """[n] the logarithm of the likelihood ratio."""
-    return reference.within.logpdf(phi) - reference.outside.logpdf(phi)
+    return norm.logpdf(phi, *reference.within) - norm.logpdf(phi, *reference.outside)
 
 
 def lira_offline(phi: np.ndarray, reference: Reference) -> np.ndarray:
     """[n] how many standard deviations phi lies above models without the record."""
-    return (phi - reference.outside.mean) / reference.outside.sd
+    mean, sd = reference.outside
+    return (phi - mean) / sd
 
 
 def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
@@ -424,8 +409,9 @@ class Rehearsal:
         return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
 
 
-def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guesses:
-    """Which units the first shadow model was trained on, guessed by LiRA from the others: an audit in one run.
+def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> int:
+    """How many guesses are right of which units the first shadow model was trained on, by LiRA from the others: an audit in
+    one run.
 
     Each unit was in it by a fair coin of its own, and the other models, its complement left out, saw other coins: given
     the first model, guesses depend on nothing that the coins decided. So the bounds of one run hold for whatever privacy
@@ -439,7 +425,7 @@ def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guess
     scores = lira_online(reference.phi[0], reference.but(0, *opposite.tolist()))
     _, first, place = np.unique(units, return_index=True, return_inverse=True)
     half = guesses // 2
-    return guesses_from(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
+    return right_guesses(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
 
 
 def spread_of(values: Iterable[float]) -> tuple[float, float]:
@@ -546,11 +532,11 @@ def exposure(phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> di
     having, lacking = reference.with_and_without
     if len(having) < 2:
         raise ConfigError(too_few(len(reference.phi)))
-    within, outside = reference.within, reference.outside
-    pulls = ((phi - law.mean) / law.sd**2 for law in (within, outside))
+    laws = (reference.within, reference.outside)
+    pulls = ((phi - mean) / sd**2 for mean, sd in laws)
     moved = (pull * (side - side.mean(axis=0)) for pull, side in zip(pulls, (having, lacking), strict=True))
     error = _error_of_mean(next(moved) - next(moved))
-    squares = (having - within.mean) ** 2 + (lacking - outside.mean) ** 2
+    squares = (having - laws[0][0]) ** 2 + (lacking - laws[1][0]) ** 2
     sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)
     difference = (having - lacking) / sd
     weight = np.maximum(np.sqrt((difference**2).sum(axis=0)), TINY)

@@ -53,10 +53,10 @@ from agt.audit.estimates import (
     Claimed,
     chosen,
     estimates,
-    guesses_from,
     lower_limit,
     one_run_epsilon,
     planned_guesses,
+    right_guesses,
 )
 from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
 from agt.audit.mechanism import noise_size
@@ -504,8 +504,8 @@ def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) 
     scores = likelihood(trainer.train(canaries, coins), trainer.noise).sum(1)[0]
     for bound in BOUNDS:
         made = planned_guesses(m, config.epsilon, config.delta, sure, bound, contradicting=True)
-        guesses = guesses_from(scores, coins[0, 0], made - made // 2, made // 2)
-        epsilon = one_run_epsilon(guesses.right, made, m, config.delta, sure, bound)
+        right = right_guesses(scores, coins[0, 0], made - made // 2, made // 2)
+        epsilon = one_run_epsilon(right, made, m, config.delta, sure, bound)
         bounds.append(Estimate(f"{bound}, {ONE_RUN}, {m} canaries", "epsilon", epsilon, Strength.CONFIDENT))
     return bounds
 

@@ -334,11 +334,10 @@ class AttackedModel:
             yield blank if self.reference is not None else replace(blank, meaning="no shadow models to guess with")
             return
         canaries, claim = len(np.unique(units)), (noise.epsilon, noise.delta, self.confidence)
-        made = coin_guesses(self.reference, units, planned_guesses(canaries, *claim, "exact", contradicting=True))
-        shown, most = (
-            one_run_epsilon(right, made.made, canaries, *claim[1:], "exact") for right in (made.right, made.made)
-        )
-        blank = replace(blank, effort=f"{made.made} guesses about {canaries} units, their number fixed by the claim")
+        made = planned_guesses(canaries, *claim, "exact", contradicting=True)
+        hits = coin_guesses(self.reference, units, made)
+        shown, most = (one_run_epsilon(right, made, canaries, *claim[1:], "exact") for right in (hits, made))
+        blank = replace(blank, effort=f"{made} guesses about {canaries} units, their number fixed by the claim")
         if most <= noise.epsilon:
             few = canaries_needed(*claim, "exact")
             enough = f"{few:,} are the least" if few < MAX_CANARIES else "with this confidence and delta no number would do"
@@ -348,7 +347,7 @@ class AttackedModel:
         yield replace(
             blank,
             outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
-            meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
+            meaning=f"{hits} of {made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
             found=shown,
             noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
         )

@@ -227,7 +227,6 @@ class PoisonedPair:
     Attributes:
         having, lacking: with the unit, and without it or with another in its place.
         query: [1, ...] a natural query, as the head takes it; None: any.
-        poisons: how many records of both are the attacker's.
         trained: how many models were trained to find them.
         decided: they answer the query differently.
         needed: where they do not, about how many poisons would; None: nobody knows.
@@ -236,7 +235,6 @@ class PoisonedPair:
     having: Records
     lacking: Records
     query: np.ndarray | None = None
-    poisons: int = 0
     trained: int = 0
     decided: bool = False
     needed: int | None = None
@@ -399,7 +397,7 @@ class Poisoner:
         placed = factor * query + np.sqrt(1 - factor**2) * _across(np.asarray(query, dtype=np.float64))
         features, labels = np.repeat(placed, self.allowance, axis=0), [aim.rival] * self.allowance
         having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member, ensemble))
-        return PoisonedPair(having, edited(self.problem, having, aim.target), query, self.allowance)
+        return PoisonedPair(having, edited(self.problem, having, aim.target), query)
 
     def _models(self, found: PoisonedPair) -> tuple[Model, Model]:
         """With the unit and without it, boxes left out."""
@@ -881,13 +879,13 @@ class _Audit:
         if not found.decided:
             more = "" if found.needed is None else f": about {found.needed} would"
             self.missing.append(
-                f"{found.poisons} poisoned records turned no natural query's label within {found.trained} trainings{more} "
+                f"{config.poisons} poisoned records turned no natural query's label within {found.trained} trainings{more} "
                 "(audit.poisons, audit.retrainings)"
             )
         sides = self._trained(base, found.having), self._trained(base, found.lacking)
-        words, natural = f"{found.poisons} poisoned records", found.query if found.decided else None
-        yield replace(self._best(f"{words}, natural query", [sides], False, natural), poisons=found.poisons)
-        yield replace(self._best(f"{words}, chosen query", [sides], True), poisons=found.poisons)
+        words, natural = f"{config.poisons} poisoned records", found.query if found.decided else None
+        yield replace(self._best(f"{words}, natural query", [sides], False, natural), poisons=config.poisons)
+        yield replace(self._best(f"{words}, chosen query", [sides], True), poisons=config.poisons)
 
     def _targets(self, records: Records) -> list[int]:
         """Rows of records that could decide a natural query; any private ones where none stands out."""
