@@ -14,9 +14,7 @@ from agt_cli.audit.dpsgd import (
     KINDS,
     LENGTH,
     CanaryHead,
-    Sight,
     canaries_of,
-    likelihood,
 )
 from agt_cli.audit.selftest import noisy
 
@@ -63,11 +61,6 @@ def test_diracs_lie_where_the_data_is_silent() -> None:
     made = canaries_of("dirac", 1, head_of(), silent, 0)
     assert made.gradients is not None
     assert made.gradients[0].argmax() == 3
-
-
-def test_likelihood() -> None:
-    sight = Sight(np.array([[[0.3], [1.7]]]), np.ones((1, 2, 1)), *np.zeros((4, 1, 1)))
-    np.testing.assert_allclose(np.exp(likelihood(sight, 1.5)), np.exp((2 * sight.scores - 1) / (2 * 1.5**2)))
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])

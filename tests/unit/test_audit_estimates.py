@@ -69,16 +69,6 @@ class TestCoverage:
     def test_katz_is_about_right_where_counts_are_large(self) -> None:
         assert exceeds(partial(katz_bound, delta=0.0, confidence=0.9), math.log(0.7 / 0.3), 0.3, 0.3) < 0.13
 
-    def test_the_lectures_mu_is_caught(self) -> None:
-        """Phi^-1(1 - alpha+) - Phi^-1(beta-): the lower limit of beta, as in lecture 004."""
-        beta = float(ndtr(-1 - estimates.ndtri(0.3)))
-
-        def lectures(mistakes: Mistakes) -> float:
-            a, b = upper_limit(mistakes.alarms, N, 0.05), lower_limit(mistakes.misses, N, 0.05)
-            return float(-estimates.ndtri(a) - estimates.ndtri(b)) if b > 0 and a < 1 else 0.0
-
-        assert exceeds(lectures, 1.0, 0.3, beta) > 0.25
-
 
 class TestNumbers:
     def test_limits_are_clopper_and_pearsons(self) -> None:

@@ -41,8 +41,7 @@ from agt.audit.membership import (
     upside_down,
 )
 from agt.errors import ConfigError
-from agt.models.model import Model
-from agt.problem import Problem
+from agt_cli.audit.selftest import crowd, fitted
 
 
 def test_confidence_is_exact_where_p_rounds_to_one() -> None:
@@ -147,30 +146,19 @@ def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
     assert np.array_equal(np.sort([having, lacking], axis=0)[:, 2], np.sort(reference.phi[4:6], axis=0))
 
 
-def fitted(n: int = 600) -> tuple[Model, Problem, np.ndarray]:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(n, 3))
-    model = agt.fit(x, (x[:, 0] + rng.normal(size=n) > 0).astype(int), declared=agt.Declared(size=n)).model
-    return model, model.problem, rng.normal(size=(300, 3)).astype(model.problem.dataset.train.features.dtype)
-
-
-def test_labels_at_certified_queries_do_not_tell() -> None:
-    model, problem, queries = fitted()
-    distance, units = model.certify(queries).stable_distance, problem.dataset.train.units[:12]
-    finding = compare_labels(model, units, queries, distance, np.arange(300))
-    certified = int((distance >= 1).sum())
-    assert 0 < certified < 300
-    assert (finding.outcome, finding.found) == (Outcome.STANDS, 0)
-    assert finding.effort == f"12 units left out in turn, {certified} certified queries asked of each pair"
-    for nothing in ({"distance": np.zeros(300)}, {"units": units[:0]}, {"why": "no pairs"}):
-        blank = compare_labels(**{"model": model, "units": units, "features": queries, "distance": distance,
-                                  "ids": np.arange(300), **nothing})  # fmt: skip
+def test_labels_at_no_certified_query_and_of_no_unit_are_not_compared() -> None:
+    model = fitted(*crowd(0, 60))
+    records = model.problem.dataset.train
+    about = {"model": model, "units": records.units[:2], "features": records.features, "ids": records.ids}
+    certified = {**about, "distance": np.ones(60)}
+    for nothing in ({"distance": np.zeros(60)}, {"units": records.units[:0]}, {"why": "no pairs"}):
+        blank = compare_labels(**{**certified, **nothing})  # type: ignore[arg-type]
         assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
 
 
 def test_labels_alone() -> None:
-    model, problem, _ = fitted()
-    train, asked = problem.dataset.train, list[int]()
+    model = fitted(*crowd(0, 600))
+    train, asked = model.problem.dataset.train, list[int]()
 
     def answer(features: np.ndarray) -> np.ndarray:
         asked.append(len(features))
