@@ -722,7 +722,10 @@ class Allowance:
         def fits(size: int) -> bool:
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
-        return wanted if fits(wanted) else bisect(fits, 0, wanted, whole_midpoint)[0]
+        low = high = wanted
+        while not fits(low):  # from near what is wanted: it is often as much as fitted before
+            low, high = max(0, 2 * low - wanted - 1), low
+        return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
 
     def delta_of(self, eps: float) -> float:
         """The delta for which all that the filters ever admit is (eps, delta)-DP, rounded up; not for a first lot that its

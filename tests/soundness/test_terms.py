@@ -51,7 +51,8 @@ from agt.tube.training import Room, _lengths
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.payer import Receipt
-from agt_cli.releasing.release import Lots, PlannedLabels, public_names
+from agt_cli.releasing.release import PlannedLabels, public_names
+from agt_cli.releasing.session import Session
 from agt_cli.report import record
 from agt_cli.runs.erased import _append
 
@@ -529,13 +530,15 @@ def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
 
 def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     written = list[int]()
-    monkeypatch.setattr(Lots, "write_spent", lambda lots: written.append(lots.reserved))
+    monkeypatch.setattr(Session, "write_spent", lambda session: written.append(session.reserved))
     payer = SimpleNamespace(name="", left=lambda *given: None, debit=lambda charge, size: Receipt(size))
     request = SimpleNamespace(payer=payer, charge=lambda claim, mechanism: None)
-    claim = SimpleNamespace(guarantee=None)
-    lots = Lots(request, "m", claim, simulated=False, lot=2, most=5, by_lines=True)  # type: ignore[arg-type]
+    session = Session.__new__(Session)  # what it is about plays no part
+    judged = SimpleNamespace(claim=SimpleNamespace(guarantee=None))
+    drawn = {"request": request, "judged": judged, "mechanism": "m", "randomness": SimpleNamespace(simulated=False)}
+    vars(session).update(drawn, receipt=None, left=0, reserved=0, lot=2, most=5, entries=[], fitting=None)
     for wanted, told in ((1, [2]), (1, [2]), (2, [2, 4]), (3, [2, 4, 5])):
-        lots.take(wanted)
+        session.take(wanted)
         assert written == told
 
 
