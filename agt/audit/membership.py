@@ -148,11 +148,6 @@ class RocPoint:
         return _limits(self.found, self.mistakes.having, self.confidence)
 
     @property
-    def advantage(self) -> float:
-        """TPR - FPR; balanced accuracy is half of it, and a half."""
-        return self.tpr - self.fpr
-
-    @property
     def advantage_limits(self) -> tuple[float, float]:
         """Of a threshold that was fixed before: each rate's Clopper-Pearson limit at half the error probability."""
         half = (1 + self.confidence) / 2
@@ -554,11 +549,6 @@ def exposure(phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> di
 def _error_of_mean(rows: np.ndarray) -> np.ndarray:
     """[n] standard error of the mean of [p, n] independent rows."""
     return rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
-
-
-def upside_down(roc: Roc, confidence: float) -> bool:
-    """Whether scores are surely higher for non-members: an area whose upper limit is below a half, and itself below .45."""
-    return roc.area < 0.45 and roc.area_limits(confidence)[1] < 0.5
 
 
 def fewest(rate: float, others: int) -> str:

@@ -39,7 +39,6 @@ from agt.audit.membership import (
     spread_of,
     strongest,
     train_shadows,
-    upside_down,
 )
 from agt.audit.neighbours import Edited, neighbours_of
 from agt.errors import AgtError, ConfigError
@@ -364,9 +363,9 @@ class AttackedModel:
                 row |= {at: point.tpr, f"{at}_low": point.tpr_limits[0], f"{at}_high": point.tpr_limits[1]}
             if self.rehearsal is not None and name in self.rehearsal.scores:
                 fixed = roc.beyond(self.rehearsal.threshold(name), self.confidence)
-                low, high = fixed.advantage_limits
-                row |= {"advantage": fixed.advantage, "advantage_low": low, "advantage_high": high}
-                row["balanced_accuracy"] = (1 + fixed.advantage) / 2
+                (low, high), advantage = fixed.advantage_limits, fixed.tpr - fixed.fpr
+                row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
+                row["balanced_accuracy"] = (1 + advantage) / 2
                 row["AUC_on_halves"] = spread_of(each.area for each in self.rehearsal.rocs(name))[0]
             rows.append(row)
         return pd.DataFrame(rows).round(5)
@@ -433,7 +432,7 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
     low, high = roc.area_limits(confidence)
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
-    if upside_down(roc, confidence):
+    if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
     few = fewest(RATES[1], at.mistakes.without)

@@ -38,7 +38,6 @@ from agt.audit.membership import (
     spread_of,
     strongest,
     train_shadows,
-    upside_down,
 )
 from agt.errors import ConfigError
 from agt_cli.audit.selftest import crowd, fitted
@@ -248,12 +247,6 @@ def test_perfect_separation_is_not_certain() -> None:
     assert high == 1
     assert low == pytest.approx(0.025 ** (1 / 20))
     assert drawn(0, 20, 30, shift=-50).area_limits(0.95)[1] < 0.2
-
-
-def test_scores_that_are_upside_down() -> None:
-    assert upside_down(drawn(0, 400, 400, shift=-0.8), 0.95)
-    assert not upside_down(drawn(0, 400, 400, shift=0), 0.95)
-    assert not upside_down(drawn(0, 5, 5, shift=-0.8), 0.95)
 
 
 def test_too_few_non_members() -> None:
