@@ -448,19 +448,10 @@ OWNER = "for the data owner alone: pairs and queries were searched in the privat
 # -- test ledgers and neighbouring runs ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OpenedAnswers:
-    """What one call of the release path gave.
-
-    Attributes:
-        labels: [n] int64; ``UNANSWERED`` where the budget held no more. Private: for counting, never for showing.
-        refused: what was said of those, or of all of them; empty: all were answered.
-        claim: what was said to be guaranteed of each.
-    """
-
-    labels: np.ndarray
-    refused: str
-    claim: str = ""
+Answers = tuple[np.ndarray, str, str]
+"""What one call of the release path gave: [n] int64 labels, ``UNANSWERED`` where the budget held no more, private, for
+counting and never for showing; what was said of those, or of all of them, empty: all were answered; what was said to be
+guaranteed of each."""
 
 
 class Stage:
@@ -507,7 +498,7 @@ class Stage:
         with RunRecord(self._next("open"), "predict", self.config) as record:
             return TrainedRun.of(config).open(record, SILENT)
 
-    def ask(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None) -> OpenedAnswers:
+    def ask(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None) -> Answers:
         """Release labels of queries [n, ...] as ``agt predict`` does, drawn by the operating system.
 
         Args:
@@ -534,7 +525,7 @@ class Stage:
             index = {name: label for label, name in enumerate(opened.dataset.classes)}
             labels[[int(name[1:]) for name in table["record_id"]]] = [index[name] for name in table["label"]]
         shutil.rmtree(folder)
-        return OpenedAnswers(labels, refused, claim)
+        return labels, refused, claim
 
     @contextmanager
     def ledger(self, opened: OpenedRun, allowance: Allowance) -> Iterator[Ledger]:
@@ -554,15 +545,15 @@ class Stage:
             CheckError: a ledger with room for all of them refused one.
         """
         if not payable:
-            return self.ask(opened, mechanism, queries, None).labels
+            return self.ask(opened, mechanism, queries, None)[0]
         guarantee, parts = mechanism.guarantee, []
         for start in range(0, len(queries), most_of(guarantee, len(queries))):
             some = queries[start : start + most_of(guarantee, len(queries))]
             with self.ledger(opened, room_for(guarantee, len(some))) as ledger:
-                answers = self.ask(opened, mechanism, some, ledger)
-            if answers.refused:
-                raise CheckError(f"a test ledger with room for {len(some)} labels refused some: {answers.refused}")
-            parts.append(answers.labels)
+                labels, refused, _ = self.ask(opened, mechanism, some, ledger)
+            if refused:
+                raise CheckError(f"a test ledger with room for {len(some)} labels refused some: {refused}")
+            parts.append(labels)
         return np.concatenate(parts)
 
     def _next(self, name: str) -> Path:
@@ -624,14 +615,14 @@ class Counters:
         mine, theirs = (room_for(each, TEST_ANSWERS) for each in (guarantee, other.guarantee))
         both = Allowance(2 * (mine.eps + theirs.eps), min(0.99, mine.delta + theirs.delta), mine.leaks)  # and more
         with self.stage.ledger(side, both) as ledger:
-            first = self.stage.ask(side, self.mechanism, calls, ledger)
+            first, _, claim = self.stage.ask(side, self.mechanism, calls, ledger)
             debited = _different(
                 unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)),
-                first.labels[: TEST_ANSWERS // 2] != first.labels[TEST_ANSWERS:],
-                str(guarantee) not in first.claim,
+                first[: TEST_ANSWERS // 2] != first[TEST_ANSWERS:],
+                str(guarantee) not in claim,
             )
-            again = self.stage.ask(side, self.mechanism, calls, ledger)
-            repeated = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)), again.labels != first.labels)
+            again, *_ = self.stage.ask(side, self.mechanism, calls, ledger)
+            repeated = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)), again != first)
             self.stage.ask(side, other, once, ledger)
             added = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS), (other.guarantee, TEST_ANSWERS)))
             ledger.verify()
@@ -648,9 +639,9 @@ class Counters:
         seen = []
         for side in self.sides:
             with self.stage.ledger(side, allowance) as ledger:
-                first = self.stage.ask(side, self.mechanism, wanted, ledger)
-                then = self.stage.ask(side, self.mechanism, wanted[held:], ledger)
-                seen.append((first.labels == UNANSWERED, then.labels == UNANSWERED, ledger.book.spent))
+                first, *_ = self.stage.ask(side, self.mechanism, wanted, ledger)
+                then, *_ = self.stage.ask(side, self.mechanism, wanted[held:], ledger)
+                seen.append((first == UNANSWERED, then == UNANSWERED, ledger.book.spent))
         due = np.arange(len(wanted)) >= held
         wrong = [_different(first != due, ~then, unpaid(spent, (guarantee, held))) for first, then, spent in seen]
         attack = f"{len(wanted)} questions on a budget of {held}, then the refused ones again"

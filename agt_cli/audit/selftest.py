@@ -66,8 +66,8 @@ from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
 from agt_cli.audit.dpsgd import judged as judge_training
 from agt_cli.audit.job import PASSED, Audited, AuditInputs, found
 from agt_cli.audit.prediction import (
+    Answers,
     Counters,
-    OpenedAnswers,
     Stage,
     alike,
     judged,
@@ -233,7 +233,7 @@ class ToyService:
         """One that nothing was spent of."""
         yield SimpleNamespace(allowance=allowance, book=SimpleNamespace(spent=Cost()), answers=set(), verify=lambda: None)
 
-    def ask(self, side: object, mechanism: Mechanism, queries: np.ndarray, ledger: SimpleNamespace) -> OpenedAnswers:
+    def ask(self, side: object, mechanism: Mechanism, queries: np.ndarray, ledger: SimpleNamespace) -> Answers:
         """The new questions are paid for, as many as fit."""
         guarantee, book = mechanism.guarantee, ledger.book
         names = [(str(guarantee), query.tobytes()) for query in queries]
@@ -241,7 +241,7 @@ class ToyService:
         held = ledger.allowance.fitting(book.spent, guarantee, len(new)) if new else 0
         book.spent = book.spent.plus(self.debit(guarantee, held)) if held else book.spent
         ledger.answers.update(new[:held])
-        return OpenedAnswers(np.array([0 if name in ledger.answers else UNANSWERED for name in names]), "", str(guarantee))
+        return np.array([0 if name in ledger.answers else UNANSWERED for name in names]), "", str(guarantee)
 
 
 def cost_of(guarantee: Guarantee, size: int) -> Cost:
