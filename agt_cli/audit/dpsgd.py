@@ -463,7 +463,13 @@ def audit(
     records = canary.gradients is None
     events = 2 * (2 + records) + 2 + (0 if several is None else len(BOUNDS))  # rigorous bounds, which share the error
     sure, config = 1 - (1 - effort.confidence) / events, trainer.config
-    _check(trainer, effort, sure)
+    needed = Claimed("mu", trainer.plan.mu).needed(sure)
+    if effort.counted < needed:  # they could contradict nothing, even if no guess were wrong
+        enough = next(trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed)
+        raise ConfigError(
+            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at delta {config.delta:g}, "
+            f"even if no guess were wrong: {enough:,} a side are the least"
+        )
     sights = [trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)]
     scores = {SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights], WEIGHTS: [s.weights for s in sights]}
     scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}  # the greater, the more it seems to be in
@@ -547,17 +553,6 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
         noticed=noticed,
         estimates=tuple(bounds),
     )
-
-
-def _check(trainer: NoisyTraining, effort: TrainingEffort, sure: float) -> None:
-    """Refuse trials that could contradict nothing, even if no guess were wrong."""
-    needed, config = Claimed("mu", trainer.plan.mu).needed(sure), trainer.config
-    if effort.counted < needed:
-        enough = next(trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed)
-        raise ConfigError(
-            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at delta {config.delta:g}, "
-            f"even if no guess were wrong: {enough:,} a side are the least"
-        )
 
 
 def _epsilon(mu: float, delta: float) -> float:

@@ -747,9 +747,13 @@ class PredictionAudit:
         natural = opened.queries.features
         if given.config.get("inputs") is not None:
             natural = TrainedRun.of(given.config).open(record, console).queries.features
+        rows = np.arange(len(natural))
+        if len(rows) > MAX_QUERIES:
+            rows = np.sort(np.random.default_rng(given.seed).choice(rows, MAX_QUERIES, replace=False))
+        natural = np.stack([np.asarray(natural[row], dtype=np.float64) for row in rows.tolist()])
         room = record.folder if self.scratch is None else Path(self.scratch)
         with Stage.below(room, given.config) as stage:
-            return _Audit(self, given, opened, _some(natural, given.seed), stage, console).audited()
+            return _Audit(self, given, opened, natural, stage, console).audited()
 
 
 def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
@@ -761,14 +765,6 @@ def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
     # a delta must save something: else its total is not attacked as well
     kept = [first, *(total for total in others if total.eps < 0.95 * first.eps)]
     return [(Claimed("epsilon", total.eps, total.delta), f"{total}") for total in kept]
-
-
-def _some(queries: np.ndarray, seed: int) -> np.ndarray:
-    """At most ``MAX_QUERIES``, in memory."""
-    rows = np.arange(len(queries))
-    if len(rows) > MAX_QUERIES:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, MAX_QUERIES, replace=False))
-    return np.stack([np.asarray(queries[row], dtype=np.float64) for row in rows.tolist()])
 
 
 class _Audit:
