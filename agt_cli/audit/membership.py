@@ -648,55 +648,56 @@ def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray,
 def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     """Of half of the models a record is in, and of as many not."""
     looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
-    blank = Finding(
+    why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
+    sure = f"{surely} of {looks:,} training records are surely labelled right more often where they were trained on"
+    return Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
         attack="models on random halves, those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
-        outcome=Outcome.UNTESTED,
         meaning=(
-            f"over random halves: {{sure}}; of {many:,} the probability to be labelled right is estimated to be a quarter "
-            "or more higher where they were trained on, some of them by chance"
+            f"over random halves: {why or sure}; of {many:,} the probability to be labelled right is estimated to be a "
+            "quarter or more higher where they were trained on, some of them by chance"
         ),
         measure="records memorised",
-        noticeable="a record that every model with it has right and none without it, if there are that many models",
+        noticeable="a record that every model with it has right and none without it, if there are that many models"
+        if why
+        else f"a difference in probability of {least_seen}, if all with it have it right",
         estimator="Clopper-Pearson, the error shared among all records",
+        **found,
     )
-    sure = f"{{surely:,}} of {looks:,} training records are surely labelled right more often where they were trained on"
-    least = "a difference in probability of {least}, if all with it have it right"
-    return _contrasted(blank, learnt, looks, confidence, "record", 2, sure, least)
 
 
 def influence_finding(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
     """Of the models without the test record, which are half, half were trained on the training record."""
+    why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
+    sure = why or f"{surely} pairs have influence for sure, of those with the greatest estimates"
     top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
-    blank = Finding(
+    return Finding(
         subject="influence of a training record on a test record's answer",
         claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
         attack="models on random halves, those with the training record against those without it",
         effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
-        outcome=Outcome.UNTESTED,
-        meaning=f"{{sure}}{top}",
+        meaning=f"{sure}{top}",
         measure="pairs",
-        noticeable="a pair right in every model with the record and in none without it, if there are that many models",
+        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
+        if why
+        else f"influence of {least_seen}, if every model with the record is right",
         estimator="Clopper-Pearson, the error shared among all pairs",
+        **found,
     )
-    sure = "{surely:,} pairs have influence for sure, of those with the greatest estimates"
-    least = "influence of {least}, if every model with the record is right"
-    return _contrasted(blank, decided, looks, confidence, "pair", 4, sure, least)
 
 
-def _contrasted(
-    blank: Finding, contrast: Contrast, looks: int, confidence: float, one: str, parts: int, sure: str, least: str
-) -> Finding:
-    """How many contrasts are above 0 for sure; untested where not even the clearest would be.
+def _surely(
+    contrast: Contrast, looks: int, confidence: float, one: str, parts: int
+) -> tuple[str, str, str, dict[str, Any]]:
+    """(why not even the clearest contrast would be sure, empty: it would; how many are; the least estimate that would have
+    been; what a finding says of it).
 
     Args:
-        blank: what is said where none would, with a place for ``sure``.
         looks: among which the error is shared.
         one: contrast, in a word.
         parts: into how many equal parts of the models a contrast's two sides fall.
-        sure, least: what is said of how many there are, and of the least that would have been told.
     """
     fewest = needed(looks, confidence)
     why = f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
@@ -704,12 +705,9 @@ def _contrasted(
         why = "no test record was looked at"
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
-        return replace(
-            blank, outcome=Outcome.REPORTED, meaning=blank.meaning.format(sure=sure.format(surely=surely)),
-            found=float(surely), confidence=confidence,
-            noticeable=least.format(least=f"{_smallest(contrast, confidence, looks):.2g}"),
-        )  # fmt: skip
-    return replace(blank, meaning=blank.meaning.format(sure=why))
+        found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}
+        return "", f"{surely:,}", f"{_smallest(contrast, confidence, looks):.2g}", found
+    return why, "", "", {"outcome": Outcome.UNTESTED}
 
 
 def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:

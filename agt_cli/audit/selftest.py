@@ -473,8 +473,7 @@ def request(rows: int = GONE) -> Attack:
 def looking() -> Attack:
     """Whoever the weights that are served answer most wrongly asks next."""
 
-    def wrong(served: Served | None) -> RemovedRows:
-        assert served is not None
+    def wrong(served: Served) -> RemovedRows:
         order: np.ndarray = np.argsort(served.shown)
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 

@@ -111,7 +111,7 @@ class Served:
 
 
 Unlearn = Callable[[RemovedRows], Served]
-Choose = Callable[[Served | None], RemovedRows]
+Choose = Callable[[Any], RemovedRows]
 """What is served by now, None before anything was -> the rows that ask to be erased next."""
 
 
@@ -529,18 +529,16 @@ class ForgetSets:
                 kept.add(int(away[place].argmin()))
         return some[chosen_rows]
 
-    def _wrong(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+    def _wrong(self, first: RemovedRows, count: int, served: Served) -> RemovedRows:
         """Those whom the model that is served answers most wrongly."""
         left = self.free[~np.isin(self.free, first)]
-        assert served is not None
         model: Model = served.shown
         margins, labels = model.margins(self.train.features[left]), self.train.labels[left]
         own = margins[0] * (2 * labels - 1) if len(margins) == 1 else margins[labels, np.arange(len(left))]
         return left[np.argsort(own, kind="stable")[:count]]
 
-    def _dissenting(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+    def _dissenting(self, first: RemovedRows, count: int, served: Served) -> RemovedRows:
         """Those of one shard: of the member that the vote overrules most often, whoever knows the key can tell them."""
-        assert served is not None
         model, left = served.shown, self.free[~np.isin(self.free, first)]
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
