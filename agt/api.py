@@ -29,9 +29,7 @@ from agt.facts import Fact
 from agt.mechanisms.claims import Accounting, Claim, Counting, prepare_labels
 from agt.mechanisms.mechanism import Mechanism
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
-from agt.models.model import Model, describe, problem_of
-from agt.models.model import fit as fit_model
-from agt.models.model import load as load_model
+from agt.models.model import Model, describe, fit as fit_model, load as load_model, problem_of
 from agt.models.store import as_json
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings

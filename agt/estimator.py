@@ -103,27 +103,11 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y if listed is None else list(listed))
         if len(self.classes_) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
-        given = {name: getattr(self, name) for name in ("loss", "epochs", "lr", "clip", "weight_decay", "dtype", "seed")}
-        training = {name: value for name, value in given.items() if value is not None}
-        if self.batches is not None:
-            training["batch"] = {"count": self.batches}
+        given: dict[str, Any] = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
+        if "batches" in given:
+            given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(
-                X,
-                y,
-                declared=self.declared,
-                network=self.network,
-                activation=self.activation,
-                certificate=self.certificate,
-                features=self.features,
-                relation=self.relation,  # type: ignore[arg-type]  # validated there
-                ks=self.ks,
-                members=self.members,
-                vote=self.vote,
-                margin_clip=self.margin_clip,
-                on_progress=self.on_progress,
-                **training,
-            )
+            self.model_: Fitted = fit(X, y, **given)
         self.classes_ = np.sort(self.model_.classes)
         return self
 

@@ -28,8 +28,7 @@ from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
 from agt.training.linear import check_open, check_optimizer, rows_moved, settled
 from agt.training.loop import NoiseConfig, step_sensitivity
-from agt.tube.network import SMOOTH
-from agt.tube.network import settled as tube_settled
+from agt.tube.network import SMOOTH, settled as tube_settled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -600,22 +600,18 @@ def build(node: object, where: str) -> Any:
 
 
 # Modules whose classes configurations of earlier versions name -> where these classes are today.
-# One text, as code_digest follows every string that is a module's name, and no training reaches all of these.
-MOVED_MODULES = dict(
-    line.split()
-    for line in """
-    agt.data.digits agt.data.images
-    agt.data.medmnist agt.data.images
-    agt.mechanisms.aggregate agt.mechanisms.published
-    agt.mechanisms.comparisons agt.mechanisms.published
-    agt_cli.audit.memorisation agt_cli.audit.membership
-    agt_cli.audit.shadows agt_cli.audit.membership
-    agt_cli.audit.weights agt_cli.audit.mechanism
-    agt_cli.papers.encoder experiments.encoder
-    agt_cli.papers.prepare.amex experiments.amex
-    agt_cli.papers.prepare.imdb experiments.imdb
-    """.strip().splitlines()
-)
+MOVED_MODULES = {
+    "agt.data.digits": "agt.data.images",
+    "agt.data.medmnist": "agt.data.images",
+    "agt.mechanisms.aggregate": "agt.mechanisms.published",
+    "agt.mechanisms.comparisons": "agt.mechanisms.published",
+    "agt_cli.audit.memorisation": "agt_cli.audit.membership",
+    "agt_cli.audit.shadows": "agt_cli.audit.membership",
+    "agt_cli.audit.weights": "agt_cli.audit.mechanism",
+    "agt_cli.papers.encoder": "experiments.encoder",
+    "agt_cli.papers.prepare.amex": "experiments.amex",
+    "agt_cli.papers.prepare.imdb": "experiments.imdb",
+}
 
 
 def imported(target: str, where: str) -> Any:

@@ -111,7 +111,6 @@ class Team:
 
     @property
     def described(self) -> dict[str, object]:
-        """For env.json."""
         return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
 
 

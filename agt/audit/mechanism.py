@@ -61,8 +61,7 @@ from agt.certificates.stability import logits_of
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import ROUND_UP as UPWARDS
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee
+from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile

@@ -95,28 +95,6 @@ class Blocks:
         self._blocks, self._first, self._held = self._read(), 0, self._held[:0]
 
 
-class Numbered:
-    """The names "0", "1", ... of so many rows, for whoever takes slices of an array [n] str: none of them is held.
-
-    Args:
-        rows: how many.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.shape, self.dtype = (rows,), np.dtype(str)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
-        return (np.flatnonzero(places) if places.dtype == bool else places).astype(str)
-
-    def tolist(self) -> list[str]:
-        """All of them."""
-        return [str(row) for row in range(len(self))]
-
-
 class Mapped:
     """An array [n, ...] made of another's rows, each on its own: again for everybody who takes some, and never held.
 
@@ -137,9 +115,14 @@ class Mapped:
         return self._made(self._source[rows])
 
 
-def as_array(blocks: Blocks | Mapped | Numbered) -> np.ndarray:
+def as_array(blocks: Blocks | Mapped) -> np.ndarray:
     """For whoever takes slices of it, one after the other, and nothing else."""
     return cast(np.ndarray, blocks)
+
+
+def row_numbers(rows: int) -> np.ndarray:
+    """The names "0", "1", ... of so many rows, each made when it is taken."""
+    return as_array(Mapped(np.arange(rows), lambda numbers: numbers.astype(str)))
 
 
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
@@ -476,7 +459,7 @@ class Records:
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
             raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
-        repeated = None if isinstance(self.ids, Numbered) else most_frequent(self.ids)
+        repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique")
 

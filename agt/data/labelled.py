@@ -21,7 +21,6 @@ from agt.data.dataset import (
     Blocks,
     DataError,
     Dataset,
-    Numbered,
     Outside,
     Records,
     as_array,
@@ -33,6 +32,7 @@ from agt.data.dataset import (
     ordinal,
     public_fact,
     records,
+    row_numbers,
     row_words,
     size_fact,
     split_fact,
@@ -332,8 +332,8 @@ class LabelledFile(ABC):
 
     @property
     def _form(self) -> CsvFormat | None:
-        # How a csv is cut into cells; None: as usual.
-        return None
+        # How a csv is cut into cells, where a kind of file has such a setting; None: as usual.
+        return getattr(self, "csv", None)
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Grounds:
@@ -504,7 +504,7 @@ class LabelledFile(ABC):
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
             np.concatenate(labels),
-            whole.get(id, as_array(Numbered(rows))),
+            whole.get(id, row_numbers(rows)),
             groups={name: whole[name] for name in self.subgroups if name in whole},
             outside=_combined(outside),
         )

@@ -163,10 +163,6 @@ class Table(LabelledFile):
         return replace(super().stated(settled), numeric=given)
 
     @property
-    def _form(self) -> CsvFormat:
-        return self.csv
-
-    @property
     def _markers(self) -> tuple[str, ...]:
         return tuple(map(str, self.missing_values))
 

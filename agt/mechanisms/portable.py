@@ -39,8 +39,7 @@ from agt.models.linear import LinearModel
 from agt.models.store import FileWriter, as_json
 from agt.numeric import labels_of
 from agt.settings import FeaturesConfig, build, validate
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Folder, Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest
 
 FORMAT = 1
 SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise

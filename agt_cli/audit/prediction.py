@@ -69,9 +69,8 @@ from agt_cli.releasing.payer import LedgerPayer, NoLedger
 from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
-from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
+from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun, gone_of
 
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64

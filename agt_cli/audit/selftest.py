@@ -53,8 +53,7 @@ from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weights
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel
-from agt.models.model import Model
-from agt.models.model import fit as fit_problem
+from agt.models.model import Model, fit as fit_problem
 from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import schema
@@ -62,8 +61,7 @@ from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.account import Promise
 from agt_cli.audit.certificate import Auditor, Certificate
-from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit
-from agt_cli.audit.dpsgd import judged as judge_training
+from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_cli.audit.job import PASSED, Audited, AuditInputs, found
 from agt_cli.audit.prediction import (
     Answers,

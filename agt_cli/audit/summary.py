@@ -14,8 +14,7 @@ from agt.unlearning.log import Log
 from agt_cli import usage
 from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audit_rows, claims_table, headline, many
 from agt_cli.report.console import Console
-from agt_cli.report.figures import WIDTH, drawing, keys
-from agt_cli.report.figures import headline as figure_headline
+from agt_cli.report.figures import WIDTH, drawing, headline as figure_headline, keys
 from agt_cli.report.finished import Run, open_run, runs_below
 from agt_cli.report.record import RunRecord
 

@@ -50,8 +50,7 @@ from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.estimates import chosen as chosen_event
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
 from agt.audit.mechanism import TrialPlan, noise_size
 from agt.audit.neighbours import labels_of, members_margins
@@ -70,9 +69,8 @@ from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run, run_lock
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import PendingErasures, gone_of
 from agt_cli.runs.prepare import Prepared, prepare
-from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun, PendingErasures, TrainedRun, gone_of
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
 

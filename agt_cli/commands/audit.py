@@ -12,9 +12,8 @@ from agt_cli.audit.job import Audited, AuditInputs, AuditKind, headline, lines, 
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import PendingErasures, StateMonitor, people
 from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.queries import DIGESTS, digest_of
+from agt_cli.runs.queries import DIGESTS, PendingErasures, StateMonitor, digest_of, people
 
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),

@@ -20,9 +20,16 @@ from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.figures import Curves, curves
 from agt_cli.report.markdown import document, markdown_table, plain
-from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import conditions_section, figures_section, setting_section
+from agt_cli.report.report_md import (
+    conditions_section,
+    figures_section,
+    judge,
+    quality_section,
+    say_quality,
+    setting_section,
+    write_quality,
+)
 from agt_cli.runs.prepare import certifying, only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 

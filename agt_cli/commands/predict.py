@@ -16,9 +16,8 @@ from agt_cli.releasing.release import MechanismConfig, PortableAnswers, ReleaseR
 from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import PendingErasures
 from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.queries import LINES, TrainedRun
+from agt_cli.runs.queries import LINES, PendingErasures, TrainedRun
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
 KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot")

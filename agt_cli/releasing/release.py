@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from agt.data.dataset import CONTENT, ROWS, Blocks, Numbered, Records, as_array, gathered, pieces, selected
+from agt.data.dataset import CONTENT, ROWS, Blocks, Mapped, Records, gathered, pieces, row_numbers, selected
 from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
 from agt.ledger.ledger import UNANSWERED, Exhausted, Questions, question_terms
@@ -63,9 +63,8 @@ from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
-from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import predict_report
+from agt_cli.report.report_md import outside_lines, predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, digest_of
 from agt_cli.team import unshared
@@ -674,7 +673,7 @@ class LabelTable:
     """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a public bound.
 
     Attributes:
-        names: [n] str, or ``Numbered``.
+        names: [n] str, or ``row_numbers``.
         classes: the labels' names.
         suffix: .csv, or .parquet where that is how queries came that are too many to be held.
     """
@@ -707,7 +706,7 @@ class LabelTable:
     def _parquet_size(self) -> int:
         """Each name and label in plain, what cannot be made shorter, and room for the groups' heads."""
         count, heads = len(self.names), 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
-        if isinstance(self.names, Numbered):
+        if isinstance(self.names, Mapped):
             letters = count * len(str(count))
         else:
             letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
@@ -755,11 +754,11 @@ def public_names(ids: np.ndarray) -> np.ndarray:
 
     Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
     """
-    if isinstance(ids, Numbered):
+    if isinstance(ids, Mapped):
         return ids
     names = ids.astype(str, copy=False)
     made = all(CONTENT.fullmatch(name) for some in pieces(names) for name in some.tolist())
-    return as_array(Numbered(len(names))) if made else names
+    return row_numbers(len(names)) if made else names
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,8 @@ from agt.unlearning.log import Log
 from agt.unlearning.sisa import gaps
 from agt_cli.releasing.payer import SPENT_FILE as SPENT
 from agt_cli.report.finished import Run, open_run, runs_of
-from agt_cli.runs.erased import ALIKE, people
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.queries import conditions_of
+from agt_cli.runs.queries import ALIKE, conditions_of, people
 
 COMMANDS = ("certify", "predict")
 CERTIFICATES = "certificates.parquet"

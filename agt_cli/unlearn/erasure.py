@@ -34,8 +34,7 @@ from agt.unlearning.account import (
     Waiting,
     account_of,
 )
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import By, Log, RequestEntry, RequestKind
+from agt.unlearning.log import REQUEST_LOG_FILE as LOG, By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
 from agt_cli.report.finished import (
     ACCOUNT_FILE,
@@ -50,8 +49,8 @@ from agt_cli.report.finished import (
 )
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.runs.erased import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
+from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for

@@ -36,7 +36,7 @@ method=sisa: of an ensemble, the members that erased records were in are trained
 method=certificate: the request is noted and nothing is computed; what is stable for it is answered, the rest waits.
 
 The run's files stay as they are, so that its model is the one that was trained with the records that wait. From then on
-``agt certify`` gives the answers that are the same without them and abstains on others (runs/waiting.py), and private
+``agt certify`` gives the answers that are the same without them and abstains on others (runs/queries.py), and private
 releases are refused. The next update, by any other method, carries everything out.
 """
 
@@ -67,9 +67,8 @@ from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import WAITING_FILE, people
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
-from agt_cli.runs.queries import conditions_of
+from agt_cli.runs.queries import WAITING_FILE, conditions_of, people
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from agt.errors import ConfigError, DataMissing
 from agt.store import refusing
 from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, few, places
 from agt_cli.report.finished import Run
-from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
+from agt_cli.runs.queries import named
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold

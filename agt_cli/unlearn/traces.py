@@ -33,12 +33,10 @@ from agt.errors import AgtError
 from agt.store import Broken, Manifest, file_sha256
 from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
-from agt.unlearning.log import KEY_FILE as KEY
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import HashKey, Index, Log, few, of_state, places
+from agt.unlearning.log import KEY_FILE as KEY, RECORD_INDEX_FILE as INDEX, HashKey, Index, Log, few, of_state, places
 from agt_cli.report.finished import CHECKPOINTS, Run
-from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
+from agt_cli.runs.queries import key_of, named
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 MIN_ID_CHARACTERS = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance

@@ -73,8 +73,7 @@ from agt.problem import Settings
 from agt.settings import RelationConfig, RemovalConfig, build, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, Manifest, parse_json, read_file
 from agt.training.removal import removal_budget
-from agt.unlearning import account as accounts
-from agt.unlearning import newton
+from agt.unlearning import account as accounts, newton
 from agt.unlearning.account import OUTSIDE, Account, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.choices import naming
@@ -82,7 +81,7 @@ from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.releasing.noise import REDRAWN, noise_words
 from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
-from agt_cli.report.finished import ACCOUNT_FILE, check_current, home_of
+from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of
 from agt_cli.report.markdown import Findings, bullets, document, report_page, sections, standings
 from agt_cli.report.report_md import (
     ball,
@@ -933,7 +932,7 @@ def check_requests(record: Record) -> None:
     """The request log of a training run, if it has one, against everything else that the run says."""
     findings = record.findings
     with findings.looking("state"):
-        check_current(record.digest, record.folder, home_of(record.folder), "path")
+        check_not_replaced(record.digest, record.folder, home_of(record.folder), "path")
     if record.holds(RECORD_INDEX_FILE):
         with findings.looking("key"):
             _check_key(record)

@@ -28,7 +28,7 @@ from agt.store import (
 from agt.unlearning.log import KEY_FILE
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
-from agt_cli.runs.erased import ABSTAINED_FILE
+from agt_cli.runs.queries import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
 LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")

@@ -9,8 +9,7 @@ from erasing import erase, pending
 
 from agt.audit.findings import Finding, Outcome, read_audit
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Lock, Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Lock, Manifest
 from agt_cli.audit.selftest import PLANTED, Plant
 from agt_cli.report.finished import LOCK
 

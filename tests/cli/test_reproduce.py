@@ -13,8 +13,7 @@ from agt.errors import ConfigError
 from agt.facts import grounds, void
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
-from experiments import reproduce
-from experiments import runs as module
+from experiments import reproduce, runs as module
 from experiments.kinds import Entry, Profile, Published, experiment_names, load_experiment
 from experiments.reproduce import KINDS
 from experiments.runs import Runs, signature

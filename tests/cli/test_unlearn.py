@@ -12,7 +12,7 @@ from agt.errors import CheckError
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT
-from agt_cli.runs.erased import ABSTAINED_FILE
+from agt_cli.runs.queries import ABSTAINED_FILE
 
 from .conftest import TINY, Agt, Said
 

@@ -13,17 +13,14 @@ import numpy as np
 import pytest
 
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.account import (
     PUBLIC,
     SIGNATURE,
     Signer,
     read_account,
 )
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import Log, state_of
+from agt.unlearning.log import RECORD_INDEX_FILE as INDEX, REQUEST_LOG_FILE as LOG, Log, state_of
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
 from agt_cli.unlearn.erasure import account_markdown

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from checks import Case, run
-from checks import certificates as certify_boxes
+from checks import Case, certificates as certify_boxes, run
 
 from agt import relations
 from agt.bounds.network import Box, Network

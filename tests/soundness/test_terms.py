@@ -33,8 +33,7 @@ from agt.mechanisms import tuning
 from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
 from agt.mechanisms.mechanism import N, rule_of
-from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE
-from agt.mechanisms.objective import Noises, Shape
+from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.published import NoisyArgmax, two_sided_geometric
 from agt.mechanisms.tuning import ORDERS, Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
@@ -42,8 +41,15 @@ from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RemovalConfig
 from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
-from agt.training.linear import LinearLoss, LinearSetting, LinearTrained, Schedule, Sensitivity, sgd_sensitivity
-from agt.training.linear import proved as proved_eigenvalue
+from agt.training.linear import (
+    LinearLoss,
+    LinearSetting,
+    LinearTrained,
+    Schedule,
+    Sensitivity,
+    proved as proved_eigenvalue,
+    sgd_sensitivity,
+)
 from agt.training.removal import RemovalProblem, removal_budget
 from agt.tube.network import Curvature, CurvaturePart, EigenvalueBound, Public
 from agt.tube.radius import Radii
@@ -54,7 +60,7 @@ from agt_cli.releasing.payer import Receipt
 from agt_cli.releasing.release import PlannedLabels, public_names
 from agt_cli.releasing.session import Session
 from agt_cli.report import record
-from agt_cli.runs.erased import _append
+from agt_cli.runs.queries import _append
 
 LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 

@@ -9,8 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import common, privacy_loss_distribution
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from scipy.special import ndtri_exp
 
 from agt.errors import ConfigError

@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from scipy.stats import beta as beta_law
-from scipy.stats import binom, norm
+from scipy.stats import beta as beta_law, binom, norm
 
 from agt.audit import estimates
 from agt.audit.estimates import (

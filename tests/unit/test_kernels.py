@@ -8,8 +8,7 @@ import numba
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, sample
 
 from agt.bounds.interval import Interval

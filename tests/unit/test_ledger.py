@@ -19,8 +19,7 @@ import pytest
 from ledgers import DATA, charge, edited, keys, new, people, rewritten
 
 from agt.errors import CheckError, ConfigError
-from agt.ledger import book as book_module
-from agt.ledger import ledger as ledger_module
+from agt.ledger import book as book_module, ledger as ledger_module
 from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger

@@ -15,8 +15,7 @@ import pytest
 from ledgers import charge, keys, new, people
 
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger import chain
-from agt.ledger import store as store_module
+from agt.ledger import chain, store as store_module
 from agt.ledger.chain import file_system
 from agt.ledger.ledger import Ledger
 

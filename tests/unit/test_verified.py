@@ -11,8 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agt.errors import ConfigError
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
