@@ -1,6 +1,8 @@
 """agt audit: records, exit codes and pages; a run that changes meanwhile; many audits on one page; the auditor itself."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,20 +13,32 @@ from agt.audit.findings import Finding, Outcome, read_audit
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Lock, Manifest
 from agt_cli.audit.selftest import PLANTED, Plant
+from agt_cli.cli import main
 from agt_cli.report.finished import LOCK
 
 from .conftest import TINY, Agt
 
 OTHER = f"sha256:{'0' * 64}".encode()
-RUN = Path("outputs/train/2026-01-01_00-00-00-000000")  # of ``trained``
+RUN = Path("outputs/train/one")
 CONF = "# a toy of one's own\n_target_: cli.toy_audits.Toy\nfound: 0.5  # what it finds\naccident: none\n"
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a trained run, and a kind of audit of its own."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("conf/audit").mkdir(parents=True)
+        Path("conf/audit/toy.yaml").write_text(CONF)
+        assert main(["train", *TINY, "hydra.run.dir=outputs/train/one", "-q"]) == 0
+        yield folder
+
+
 @pytest.fixture
-def audited(agt: Agt, trained: Path) -> Agt:
-    """Runs a command line beside a trained run and a kind of audit of one's own."""
-    Path("conf/audit").mkdir(parents=True)
-    Path("conf/audit/toy.yaml").write_text(CONF)
+def audited(agt: Agt, home: Path, tmp_path: Path) -> Agt:
+    """Runs a command line beside a copy of the run."""
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
     return agt
 
 
