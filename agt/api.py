@@ -34,6 +34,7 @@ from agt.models.store import as_json
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
+from agt.relations import RELATIONS
 from agt.settings import (
     RECIPE,
     USUAL_COUNTS,
@@ -275,7 +276,9 @@ def fit(
     declarations = Declared() if declared is None else declared
     if not isinstance(declarations, Declared):
         raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-    dataset, classes = dataset_of(x, y, declarations, ids, units, public)
+    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
+    flips = RELATIONS[neighbours.name].labels
+    dataset, classes = dataset_of(x, y, declarations, ids, units, public, label_free=flips)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind = _with_features(kind, features)
     if learner is not None:
@@ -284,12 +287,11 @@ def fit(
                 f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes"
             )
         kind = replace(kind, learner=learner)  # type: ignore[arg-type]  # votes have one
-    if kind.votes and members == 1 and declarations.size is not None:
+    if kind.votes and members == 1 and declarations.size is not None and not flips:
         members = usual_members(declarations.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     if ensemble.members > 1 and declarations.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
-    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
     settings = Settings(

@@ -13,7 +13,7 @@ from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.features import check_dtype
 from agt.models.heads import HeadBuilder
-from agt.relations import rows_at_stake
+from agt.relations import RELATIONS, moving, rows_at_stake
 from agt.settings import (
     MOST_KS,
     CertificateConfig,
@@ -58,6 +58,7 @@ class Settings:
     def __post_init__(self) -> None:
         pick_device(self.compute)
         check_open(self.training, self.certificate.name)
+        _check_flips(self)
         if self.certificate.linear:
             _check_linear(self)
         elif not self.certificate.boxes:
@@ -163,7 +164,8 @@ def _check_linear(settings: Settings) -> None:
     _check_closed(settings)
     if settings.certificate.minimiser:
         check_erm(settings.training, settings.certificate.name)
-    if settings.certificate.votes and (settings.ensemble.members == 1 or settings.ensemble.vote != "labels"):
+    alone = settings.ensemble.members == 1 and not RELATIONS[settings.relation.name].labels
+    if settings.certificate.votes and (alone or settings.ensemble.vote != "labels"):
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
             "counts labels of many small members: give ensemble.members=T, a public constant such as one for 50 records, "
@@ -173,6 +175,19 @@ def _check_linear(settings: Settings) -> None:
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
             "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
+        )
+
+
+def _check_flips(settings: Settings) -> None:
+    """Refuse what cannot count flipped labels: all but ridge regressions, and units of several rows; by key."""
+    relation, certificate = settings.relation, settings.certificate
+    if not RELATIONS[relation.name].labels:
+        return
+    if getattr(certificate, "learner", None) != "ridge":
+        moving(relation.name)
+    if relation.unit_rows > 1:
+        raise ConfigError(
+            f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1"
         )
 
 
@@ -187,7 +202,8 @@ def _check_closed(settings: Settings) -> None:
         raise ConfigError(
             f"compute.device={settings.compute.device}: certificate={certificate.name} runs on the CPU: use compute=default"
         )
-    rows_moved(settings.relation)
+    if not RELATIONS[settings.relation.name].labels:
+        rows_moved(settings.relation)
     check_optimizer(settings.training)
     check_dtype(certificate.features, settings.training.dtype)
 

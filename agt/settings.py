@@ -26,7 +26,7 @@ from agt.store import Broken, parse_json
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+RelationName = Literal["add_remove", "remove", "substitute", "flip", "paper_privacy", "paper_unlearning"]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
@@ -505,16 +505,13 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
         entry = getattr(cls, "__dataclass_fields__", {}).get(key)
         if entry is None:
             continue
-        if value == "" and "Path" in str(entry.type):
-            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}= is empty: give a path, or leave it out")
-        if (
-            isinstance(value, bool)
-            and ("int" in str(entry.type) or "float" in str(entry.type))
-            and "bool" not in str(entry.type)
-        ):
-            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}: expected a number, got {str(value).lower()}")
+        kind, path = str(entry.type), ".".join(filter(None, [where, str(key)]))
+        if value == "" and "Path" in kind:
+            raise ConfigError(f"{path}= is empty: give a path, or leave it out")
+        if isinstance(value, bool) and ("int" in kind or "float" in kind) and "bool" not in kind:
+            raise ConfigError(f"{path}: expected a number, got {str(value).lower()}")
         if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
-            _refuse_booleans(entry.type, value, f"{where}.{key}" if where else str(key))
+            _refuse_booleans(entry.type, value, path)
 
 
 _PLAIN = {  # pydantic's words that only a programmer understands

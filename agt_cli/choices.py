@@ -82,6 +82,8 @@ def _members_by_recipe(config: Mapping[str, Any]) -> int:
     )
     if (config.get("certificate") or {}).get("name") != "votes" or not isinstance(size, int | float):
         return 1
+    if (config.get("relation") or {}).get("name") == "flip":
+        return 1  # one head, exactly certified, is what to begin with
     return usual_members(size, caution if isinstance(caution, int | float) else 1.0)
 
 

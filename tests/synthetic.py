@@ -14,8 +14,8 @@ from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.batches import Recipe
 
 KERNELS = ("reference", "cpu")
-RELATIONS = tuple(relations.RELATIONS)
-SYMMETRIC = tuple(name for name, relation in relations.RELATIONS.items() if relation.symmetric)
+RELATIONS = tuple(name for name, relation in relations.RELATIONS.items() if not relation.labels)  # those of boxes
+SYMMETRIC = tuple(name for name in RELATIONS if relations.RELATIONS[name].symmetric)
 
 
 def ball(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

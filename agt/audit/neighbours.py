@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from agt.data.dataset import Records
 from agt.errors import AgtError
 from agt.models.linear import RemovalModel, training_rows
-from agt.models.model import KINDS, EnsembleModel, Model, fit, fit_members
+from agt.models.model import EnsembleModel, Model, fit, fit_members, kind_of
 from agt.models.votes import VotesModel
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
@@ -150,7 +150,7 @@ def retrained_members(
 ) -> list[Model]:
     """Some members of an ensemble, on their shards of other training records; raises as ``retrained``."""
     again, settings = neighbouring(problem, records, ks), problem.settings
-    kind, members, dataset = KINDS[type(settings.certificate)], settings.ensemble.members, again.dataset
+    kind, members, dataset = kind_of(settings), settings.ensemble.members, again.dataset
     counts = problem.counts if problem.dataset.declared_size is None else (0,) * members
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}

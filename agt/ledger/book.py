@@ -47,7 +47,7 @@ from agt.numeric import bisect
 from agt.store import Broken
 
 DRAW = "draw:"
-RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
+RELATIONS = ("add_remove", "substitute", "flip", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
 BELOW_ONE = nextafter(1.0, 0.0)
 SLACK = 1e-9  # of a budget that is compared again, for the same reason

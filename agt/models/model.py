@@ -30,7 +30,7 @@ from agt.models.box import BoxModel, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
 from agt.models.store import FileReader, FileWriter, as_json
-from agt.models.votes import VotesModel
+from agt.models.votes import FlipModel, VotesModel
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
@@ -526,6 +526,11 @@ KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel] | ty
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 
 
+def kind_of(settings: Settings) -> type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel]:
+    """What is trained with these settings."""
+    return FlipModel if RELATIONS[settings.relation.name].labels else KINDS[type(settings.certificate)]
+
+
 def fit(
     problem: Problem,
     on_progress: OnProgress = lambda progress: None,
@@ -539,7 +544,7 @@ def fit(
     if group().size > 1:
         group().agree(_agreed(problem))
         checkpoints = Common(group(), checkpoints)
-    kind = KINDS[type(problem.settings.certificate)]
+    kind = kind_of(problem.settings)
     if problem.settings.ensembled:
         return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
     return kind.fit(problem, on_progress, checkpoints)
@@ -559,7 +564,7 @@ def _agreed(problem: Problem) -> dict[str, object]:
 
 def load(problem: Problem, shelf: FileReader) -> Model:
     """Read back a model that was trained on this problem."""
-    kind = KINDS[type(problem.settings.certificate)]
+    kind = kind_of(problem.settings)
     if problem.settings.ensembled:
         return EnsembleModel.load(kind, problem, shelf)
     return kind.load(problem, shelf)

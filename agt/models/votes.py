@@ -4,12 +4,15 @@ A member that is a function of its own shard alone needs no certificate: its dis
 ``plain_vote``). What makes it one, to the last bit: training/ridge.py, and a shard's order, which is that of its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public constants
+Under relation=flip (``FlipModel``) beside them, for the data owner alone:
+model.safetensors "ends" [T] int64   how many records the members up to each have together
+flips.safetensors                    of each record "pulls" [n, width] int32, what its label moves; "given" [n], its label
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Self, cast
+from typing import ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -17,9 +20,11 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, named, symmetric_fact
-from agt.certificates.votes import VoteCertificates, plain_vote
+from agt.certificates.flips import flips_to_turn
+from agt.certificates.votes import VoteCertificates, certified_vote, plain_vote
 from agt.data.dataset import ROWS, Records
 from agt.distributed import group
+from agt.errors import ConfigError, UnsoundError
 from agt.facts import grounds, proved
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import ClosedFormModel, read_features
@@ -36,13 +41,14 @@ from agt.models.store import (
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig, VotesConfig
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import shards
 from agt.training.loop import OnProgress, Progress, counted
-from agt.training.ridge import LEARNERS, labels, targets_of
+from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
 
 CONSTANTS = "votes.json"
+_FLIP_BYTES = 48  # of working memory for each query and record of a member
 
 
 @dataclass(frozen=True)
@@ -67,20 +73,20 @@ class VotesModel(ClosedFormModel):
     ) -> Self:
         """Each member on the records of its shard, in the order of their ids."""
         config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros(self.weight.shape, dtype=torch.int32)
-        for member, rows in enumerate(self._shards(records)):
-            some = records.take(rows)
-            features = whole(self.phi(some.features).astype(np.float64))
-            targets = targets_of(some.labels, self.problem.classes)
+        for member, (features, given) in enumerate(self._shards(records)):
+            targets = targets_of(given, self.problem.classes)
             weight[member] = torch.from_numpy(LEARNERS[config.learner](features, targets, config.strength))
             on_progress(Progress(member + 1, len(weight), member + 1, len(weight)))
         return replace(self, weight=weight)
 
-    def _shards(self, records: Records) -> Iterator[np.ndarray]:
-        """The rows of each member, in the order of their ids."""
+    def _shards(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(features, as integers [n, w]; labels [n]) of each member's records, in the order of their ids."""
         home = shards(records.units, self.settings.ensemble)
         order = np.lexsort((records.ids, home))
         ends = np.searchsorted(home[order], np.arange(len(self.weight) + 1))
-        return (order[start:end] for start, end in pairwise(ends))
+        for start, end in pairwise(ends):
+            some = records.take(order[start:end])
+            yield whole(self.phi(some.features).astype(np.float64)), some.labels
 
     @classmethod
     def load(cls, problem: Problem, shelf: FileReader) -> Self:
@@ -91,9 +97,14 @@ class VotesModel(ClosedFormModel):
 
     def save(self, store: FileWriter) -> None:
         """model.safetensors, features.safetensors and votes.json."""
-        write_tensors(store, MODEL, {"weight": self.weight})
+        write_tensors(store, MODEL, self.tensors)
         write_tensors(store, FEATURES, self.features.matrices)
         store.write(CONSTANTS, as_json(self.constants))
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What model.safetensors holds."""
+        return {"weight": self.weight}
 
     @property
     def constants(self) -> dict[str, float | int | str]:
@@ -176,3 +187,122 @@ class VotesModel(ClosedFormModel):
             return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
         none = np.broadcast_to(np.int64(0), members.shape)
         return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
+
+
+FLIPS = "flips.safetensors"
+
+
+class Pulled(NamedTuple):
+    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``pulls``), and which it is [n]."""
+
+    pulls: np.ndarray
+    given: np.ndarray
+
+
+@dataclass(frozen=True)
+class FlipModel(VotesModel):
+    """Ridge regressions whose distances count flipped labels: exactly, in each member (certificates/flips.py)."""
+
+    members: tuple[Pulled, ...] = ()
+    instant: ClassVar[bool] = False
+
+    def retrained(
+        self,
+        records: Records,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """As of votes. Raises ConfigError: ids may have been made from labels, or a unit has several rows."""
+        if not self.problem.dataset.label_free:
+            raise ConfigError(
+                "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
+                "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
+            )
+        check_unit_rows(records.units, self.settings.relation.unit_rows)
+        strength, members = cast(VotesConfig, self.settings.certificate).strength, list[Pulled]()
+        for features, given in self._shards(records):
+            members.append(Pulled(pulls(features, strength), given))
+            on_progress(Progress(len(members), len(self.weight), len(members), len(self.weight)))
+        return self._of(members)
+
+    def _of(self, members: Sequence[Pulled]) -> Self:
+        """With the weights that these members' labels make."""
+        each = [targets_of(one.given, self.problem.classes).T @ one.pulls.astype(np.float64) for one in members]
+        return replace(self, weight=torch.from_numpy(np.stack(each).astype(np.int32)), members=tuple(members))
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+        """As of votes. Raises UnsoundError as well: labels or pulls that are none, or weights that these do not make."""
+        bare = cls.untrained(problem, read_features(problem, shelf))
+        check_constants(shelf, CONSTANTS, bare.constants)
+        few, width = torch.zeros((), dtype=torch.int64), bare.weight.shape[2]
+        kept = read_tensors(shelf, MODEL, {"weight": bare.weight, "ends": few.expand(len(bare.weight))})
+        ends = [0, *kept["ends"].tolist()]
+        if ends != sorted(ends):
+            raise UnsoundError(f"{shelf.folder / MODEL}: ends must not fall: train again")
+        like = {"pulls": few.int().expand(ends[-1], width), "given": few.short().expand(ends[-1])}
+        lie = {name: tensor.numpy() for name, tensor in read_tensors(shelf, FLIPS, like).items()}
+        members = [Pulled(lie["pulls"][a:b], lie["given"][a:b].astype(np.int64)) for a, b in pairwise(ends)]
+        known = {*range(problem.classes)}
+        if any(lengths(one.pulls.astype(float)) >= 2**TOTAL or not set(one.given.tolist()) <= known for one in members):
+            raise UnsoundError(
+                f"{shelf.folder / FLIPS}: pulls too long to count exactly, or labels of no class: train again"
+            )
+        model = bare._of(members)
+        if not torch.equal(model.weight, kept["weight"]):
+            raise UnsoundError(f"{shelf.folder / MODEL}: the weights are not those of {FLIPS}: train again")
+        return model
+
+    def save(self, store: FileWriter) -> None:
+        """As of votes, and flips.safetensors."""
+        super().save(store)
+        pulled, given = (np.concatenate(each) for each in zip(*self.members, strict=True))
+        write_tensors(store, FLIPS, {"pulls": torch.from_numpy(pulled), "given": torch.from_numpy(given.astype(np.int16))})
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What model.safetensors holds."""
+        return {**super().tensors, "ends": torch.tensor([len(one.given) for one in self.members]).cumsum(0)}
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g."""
+        exact = proved("flipped labels are counted exactly in each member, and one k moves its count by 1 at most")
+        return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
+
+    @property
+    def farthest(self) -> int:
+        """What it costs to turn each member, at most: the number of records, which is no secret here."""
+        return self._never * len(self.members)
+
+    @property
+    def _never(self) -> int:
+        """More labels than there are."""
+        return 1 + sum(len(one.given) for one in self.members)
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Certificates:
+        """Stable distances of the vote from its members'; at some k, tabulated there alone and no farther than the last."""
+        relation, count, classes = self.settings.relation.name, len(features), self.problem.classes
+        largest = max(len(one.given) for one in self.members)
+        some = min(ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1))))
+        parts = group().shared(count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count))
+        members, distances = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        vote = certified_vote(members, distances, classes, touches=RELATIONS[relation].touches)
+        if ks is not None:
+            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
+        return VoteCertificates.of_members(relation, vote, vote, members, distances, classes)
+
+    def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([T, n] each member's labels, [T, n] int64 their distances)."""
+        phi, classes = self.phi(features), self.problem.classes
+        queries, members = whole(phi.astype(np.float64)), self.labels(phi)
+        costs = [
+            flips_to_turn(queries @ one.pulls.T.astype(np.float64), one.given, answers, classes, self._never)
+            for one, answers in zip(self.members, members, strict=True)
+        ]
+        return members, np.stack(costs) - 1

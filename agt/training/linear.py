@@ -108,7 +108,7 @@ from agt.data.dataset import Mapped, Records
 from agt.distributed import group, spans
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import COVER, UNIT, gamma_up, next_up
-from agt.relations import RELATIONS
+from agt.relations import moving
 from agt.settings import MOST_BATCHES, RelationConfig, TrainingConfig, default_n_max
 from agt.training.batches import BatchPlan, Recipe, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
@@ -251,15 +251,15 @@ def rows_moved(relation: RelationConfig) -> int:
     """Records that one k of the relation moves.
 
     Raises:
-        ConfigError: the relation divides by the actual batch, whose size one record changes for all others.
+        ConfigError: labels alone change, or the relation divides by the actual batch, whose size one record changes.
     """
-    rule = RELATIONS[relation.name]
+    rule = moving(relation.name)
     if rule.mean:
         raise ConfigError(
             f"relation={relation.name} divides by the size of the actual batch, so that one record changes every other "
             "record's weight: certificate=box alone covers that; others need relation=add_remove, substitute or remove"
         )
-    return rule.touches * relation.unit_rows
+    return rule.moved * relation.unit_rows
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:

@@ -40,6 +40,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from agt.errors import ConfigError
+from agt.relations import RELATIONS
 from agt.store import (
     MANIFEST_FILE,
     MAX_FILE_BYTES,
@@ -450,6 +451,20 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
         run = newest(folder.parent, command)
         beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
         raise ConfigError(f"{key}={folder}: no such folder{beside}")
+
+
+def check_edits(run: Run, doing: str) -> None:
+    """Refuse a training run whose certificates count changed labels, where records come and go.
+
+    Raises:
+        ConfigError: it was trained with relation=flip.
+    """
+    relation = run.config["relation"]["name"]
+    if RELATIONS[relation].labels:
+        raise ConfigError(
+            f"run={run.folder}: relation={relation}: its certificates count changed labels, and {doing} adds or removes "
+            "records: train with relation=add_remove"
+        )
 
 
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:

@@ -87,6 +87,8 @@ EXAMPLES = {
     "tube on random features": Example.of(certificate={"name": "tube", "features": FOURIER}, **TRAINED["tube"]),
     "erm on crosses": Example.of(certificate="erm", features="crosses", **TRAINED["erm"]),
     "votes under substitute": Example.of(certificate="votes", members=14, relation="substitute"),
+    "one head under flip": Example.of(certificate="votes", relation="flip"),
+    "votes under flip": Example.of(3, certificate="votes", members=4, relation="flip"),
     "votes of logistic regressions": Example.of(3, certificate="votes", members=9, learner="logistic"),
     "votes on crosses": Example.of(3, certificate="votes", members=9, features="crosses"),
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
