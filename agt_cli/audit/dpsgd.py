@@ -473,7 +473,7 @@ def audit(
     sights = [trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)]
     scores = {SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights], WEIGHTS: [s.weights for s in sights]}
     scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}  # the greater, the more it seems to be in
-    bounds = [bound for name, sides in scores.items() for bound in _of_many(name, *sides, config, sure)]
+    bounds = [bound for name, sides in scores.items() for bound in _of_many(name, sides, config, sure)]
     if several is not None:
         bounds += _of_one(trainer, several, effort.seed, sure)
     squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
@@ -481,9 +481,9 @@ def audit(
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
 
-def _of_many(adversary: str, inside: np.ndarray, outside: np.ndarray, config: NoiseConfig, sure: float) -> list[Estimate]:
+def _of_many(adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float) -> list[Estimate]:
     """What one adversary's scores of many runs give, each bound at a threshold chosen for its own measure."""
-    present, absent, third, bounds = inside[:, 0], outside[:, 0], len(inside) // 3, []
+    (present, absent), third, bounds = (side[:, 0] for side in sides), len(sides[0]) // 3, []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
         event = chosen(present[:third], absent[:third], claimed, sure, labels=False)
         for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
@@ -615,8 +615,8 @@ class DpSgdAudit:
             bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
         ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
-        rows = [(*each.estimator.split(", ", 1), each.strength.value, each.found) for each in ordered]
+        lines = [(*each.estimator.split(", ", 1), each.strength.value, each.found) for each in ordered]
         columns = ["lower bound on epsilon", "who sees", "it is", f"claimed {trainer.config.epsilon:g}"]
-        tables = {"bounds": pd.DataFrame(rows, columns=columns)}
+        tables = {"bounds": pd.DataFrame(lines, columns=columns)}
         finding = judged(trainer, canary, effort, bounds)
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)

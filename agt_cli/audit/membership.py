@@ -609,10 +609,10 @@ class Memorisation:
                 right = [of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)]
                 changed[bool(distance[place] >= 1)].append(right[0] != right[1])
         certified, others = changed[True], changed[False]
-        asked = "no certified record was left out"
+        told = "no certified record was left out"
         if certified:
-            asked = f"{sum(certified)} of the {len(certified)} certified asked"
-            asked = f"labels that change when that record alone is left out: {asked}"
+            told = f"{sum(certified)} of the {len(certified)} certified asked"
+            told = f"labels that change when that record alone is left out: {told}"
         why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
         return counterexamples(
             "memorisation of certified records",
@@ -620,7 +620,7 @@ class Memorisation:
             "training again without a record's unit, all else as it was",
             f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
             "certified records memorised", float(sum(certified)) if certified else None,
-            f"{asked}; {sum(others)} of the {len(others)} uncertified asked{why}", "one record, among those left out",
+            f"{told}; {sum(others)} of the {len(others)} uncertified asked{why}", "one record, among those left out",
         )  # fmt: skip
 
 
