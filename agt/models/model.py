@@ -377,6 +377,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
+        **({"label_free": True} if dataset.label_free else {}),
     }
 
 
@@ -431,6 +432,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
         selection=grounds_of(node["selection"]),
         preprocessing=grounds_of(node["preprocessing"]),
         size=None if size is None else Fact(**size),
+        label_free=node.get("label_free") is True,
         shard=True,
     )
     return dataset, records
@@ -528,7 +530,8 @@ KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel] | ty
 
 def kind_of(settings: Settings) -> type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel]:
     """What is trained with these settings."""
-    return FlipModel if RELATIONS[settings.relation.name].labels else KINDS[type(settings.certificate)]
+    flips = settings.certificate.votes and RELATIONS[settings.relation.name].labels
+    return FlipModel if flips else KINDS[type(settings.certificate)]
 
 
 def fit(
