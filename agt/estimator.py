@@ -8,6 +8,7 @@ then about the classifier alone, given those features, and ``declared.features``
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ def _value_errors() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # its parameters are its fields, as scikit-learn asks
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose every answer has a stable distance (``certify``).
 
@@ -44,48 +46,25 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         model_: the trained ``agt.Fitted``.
     """
 
-    def __init__(
-        self,
-        *,
-        declared: Declared | None = None,
-        network: Sequence[int] | nn.Sequential = (),
-        activation: str | None = None,
-        certificate: str | None = None,
-        features: str | Mapping[str, Any] | None = None,
-        relation: str = "add_remove",
-        ks: int | Sequence[int] = 50,
-        members: int = 1,
-        vote: str = "labels",
-        margin_clip: float | None = None,
-        loss: str | None = None,
-        epochs: int | None = None,
-        lr: float | None = None,
-        clip: float | None = None,
-        batches: int | None = None,
-        weight_decay: float | None = None,
-        dtype: str | None = None,
-        seed: int | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> None:
-        self.declared = declared
-        self.network = network
-        self.activation = activation
-        self.certificate = certificate
-        self.features = features
-        self.relation = relation
-        self.ks = ks
-        self.members = members
-        self.vote = vote
-        self.margin_clip = margin_clip
-        self.loss = loss
-        self.epochs = epochs
-        self.lr = lr
-        self.clip = clip
-        self.batches = batches
-        self.weight_decay = weight_decay
-        self.dtype = dtype
-        self.seed = seed
-        self.on_progress = on_progress
+    declared: Declared | None = None
+    network: Sequence[int] | nn.Sequential = ()
+    activation: str | None = None
+    certificate: str | None = None
+    features: str | Mapping[str, Any] | None = None
+    relation: str = "add_remove"
+    ks: int | Sequence[int] = 50
+    members: int = 1
+    vote: str = "labels"
+    margin_clip: float | None = None
+    loss: str | None = None
+    epochs: int | None = None
+    lr: float | None = None
+    clip: float | None = None
+    batches: int | None = None
+    weight_decay: float | None = None
+    dtype: str | None = None
+    seed: int | None = None
+    on_progress: OnProgress | None = None
 
     def fit(self, X: Any, y: Any) -> "CertifiedClassifier":
         """Train with bounds.

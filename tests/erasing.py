@@ -7,7 +7,7 @@ import numpy as np
 
 from agt.models.model import fit
 from agt.unlearning.account import Promise, Removal
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG, Log, RequestEntry, as_words
+from agt.unlearning.log import REQUEST_LOG_FILE, Log, RequestEntry, as_words
 from agt_cli.report.console import Console
 from agt_cli.report.finished import commit, open_run, run_lock
 from agt_cli.report.record import NextState, RunRecord
@@ -43,7 +43,7 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
             entry = RequestEntry(
                 kind, removal.promise.method, "id", records, units, said, run.digest, record.state, key.check
             )
-            record.write(LOG, log.append(entry).content)
+            record.write(REQUEST_LOG_FILE, log.append(entry).content)
             record.finish()
         commit(folder)
     return job, removal

@@ -1,11 +1,11 @@
 """agt unlearn: erasure requests in; the run's next state, and an account that can be checked, out."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
+from agt.settings import plain_of
 from agt.unlearning.account import Signer
 from agt.unlearning.log import By
 from agt_cli.audit.job import remove_copies
@@ -62,7 +62,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         return rehearse(order, record, console)
     with run_lock(order.folder):
         erased = erase(order, console)
-        with nullcontext() if erased.request is None else reporting_change(erased.words, console):
+        with reporting_change(erased.words, console, lambda: bool(erased.words)):
             told = account(order, erased)
             write(told, erased, order.signer, record)
             digest = record.finish()
@@ -72,4 +72,4 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note("keep both digests elsewhere: a command that is given digest=... refuses whatever was changed since")
-    return {"account": told.plain, "digest": erased.digest, "account_digest": digest}
+    return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

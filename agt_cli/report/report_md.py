@@ -127,7 +127,7 @@ def _trained(
         return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     if certificate.votes:
         counted = (
-            "labels that must change before a member answers otherwise are counted exactly, and from these counts the vote's"
+            "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
             if RELATIONS[relation.name].labels
             else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
         )

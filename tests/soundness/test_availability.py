@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agt.certificates.votes import certified_vote
-from agt.unlearning.sisa import answerable, availability, random_requests, spread_requests
+from agt.unlearning.sisa import answerable, availability, spread_requests
 
 
 def winner(votes: np.ndarray, classes: int) -> int:
@@ -62,7 +62,6 @@ def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() 
     online = availability(np.full_like(labels, 25), labels, home, counts, rng)
     assert offline[0] == offline[1] == 1 > offline[2] > offline[3] == 0
     assert (online == 1).all()
-    assert random_requests(home, 4, 100, rng).tolist() == [25, 25, 25, 25]
 
 
 def test_counts_that_are_none_are_refused() -> None:

@@ -15,7 +15,7 @@ from agt.settings import RemovalConfig, plain_of
 from agt.store import Broken
 from agt.training.removal import removal_budget
 from agt.unlearning.newton import promise, together
-from agt_cli.verify.derived import check_promise
+from agt_cli.verify.erasure import check_promise
 
 SQUARES, OUTPUT = RemovalConfig(loss="least_squares", masking="none", sigma=0.0), RemovalConfig(masking="output", sigma=0.1)
 
