@@ -43,6 +43,7 @@ from agt.settings import (
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
+    OwnVotesConfig,
     RelationConfig,
     RelationName,
     TrainingConfig,
@@ -52,6 +53,7 @@ from agt.settings import (
 from agt.store import Folder, NewFolder, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig, usual_members
+from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
 
 DESCRIPTION = "model.json"
@@ -229,7 +231,7 @@ def fit(
     unit_rows: int = 1,
     ks: int | Iterable[int] = 50,
     members: int = 1,
-    learner: str | None = None,
+    learner: Any = None,
     vote: str = "labels",
     margin_clip: float | None = None,
     ids: np.ndarray | None = None,
@@ -251,7 +253,8 @@ def fit(
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
             models), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
             (settings.py); None: stability for a linear head, box for any other, votes where a ``learner`` is given.
-        learner: what each member of votes is: ridge or logistic; None: the certificate's.
+        learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
+            (x, y) -> what labels queries (training/learners.py); None: the certificate's.
         features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
@@ -281,12 +284,14 @@ def fit(
     dataset, classes = dataset_of(x, y, declarations, ids, units, public, label_free=flips)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind = _with_features(kind, features)
+    own = None if learner is None or isinstance(learner, str) else Learner.of(learner)
     if learner is not None:
         if not kind.votes:
             raise ConfigError(
                 f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes"
             )
-        kind = replace(kind, learner=learner)  # type: ignore[arg-type]  # votes have one
+        known = kind.features
+        kind = OwnVotesConfig(features=known, learner=own.described) if own else replace(kind, learner=learner)
     if kind.votes and members == 1 and declarations.size is not None and not flips:
         members = usual_members(declarations.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
@@ -304,6 +309,7 @@ def fit(
         ensemble=ensemble,
         noise=None,
         choices=_choices(declarations.settings),
+        learner=own,
     )
     problem = Problem(dataset, settings)
     checkpoint = checkpoint if group().rank == 0 else None  # of several processes the first keeps them for all

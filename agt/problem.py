@@ -26,6 +26,7 @@ from agt.settings import (
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
+from agt.training.learners import Learner
 from agt.training.linear import check_open, check_optimizer, rows_moved, settled
 from agt.training.loop import NoiseConfig, step_sensitivity
 from agt.tube.network import SMOOTH, settled as tube_settled
@@ -40,6 +41,7 @@ class Settings:
         training, relation, kgrid, compute, certificate, ensemble: as in settings.py.
         noise: DP-SGD's noise inside training; None: none.
         choices: what these settings were chosen on, for condition e.
+        learner: what ``certificate.learner`` names, where it is the user's own and a training may use it; else None.
 
     Raises:
         ConfigError: parts that do not go together, or a case that no proof covers; by key.
@@ -54,6 +56,7 @@ class Settings:
     ensemble: EnsembleConfig
     noise: NoiseConfig | None
     choices: Fact
+    learner: Learner | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         pick_device(self.compute)

@@ -434,7 +434,29 @@ class VotesConfig(CertificateKind):
             )
 
 
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig
+@schema
+class OwnVotesConfig(CertificateKind):
+    """The same of any deterministic learner (training/learners.py).
+
+    Attributes:
+        features: the public feature map in front of it; none at all: features as they are.
+        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that reads these settings.
+        strength: not read; it stands in every configuration of votes.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Mapping[str, Any] = Field(default_factory=dict)
+    strength: float = 0.1
+    linear: ClassVar[bool] = True
+    votes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner.get("_target_"), str):
+            raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig | OwnVotesConfig
 CERTIFICATES: dict[str, type[Any]] = {
     "box": BoxConfig,
     "stability": StabilityConfig,
@@ -456,7 +478,9 @@ def certificate_config(node: object) -> CertificateConfig:
     name = str(node.get("name")) if isinstance(node, Mapping) else None
     if name is not None and name not in CERTIFICATES:
         raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, CERTIFICATES)}")
-    config: CertificateConfig = validate(CERTIFICATES[name or "box"], node, "certificate")
+    own = name == "votes" and isinstance(node, Mapping) and isinstance(node.get("learner"), Mapping)
+    kind = OwnVotesConfig if own else CERTIFICATES[name or "box"]
+    config: CertificateConfig = validate(kind, node, "certificate")
     return config
 
 

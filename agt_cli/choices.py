@@ -281,6 +281,11 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
             "training.epochs training.lr training.lr_min training.decay training.loss training.clip training.weight_decay",
             "has no effect: members of certificate=votes have one setting, certificate.strength",
         ),
+        (
+            isinstance(certificate.get("learner"), Mapping),
+            "certificate.strength",
+            "has no effect: the learner has settings of its own (certificate.learner)",
+        ),
         (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
         (name not in ("box", "tube"), "training.seed", f"has no effect on certificate={name}, a closed form"),
         (

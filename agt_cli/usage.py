@@ -369,8 +369,11 @@ def _options(rest: Sequence[str]) -> list[int]:
 def _readable(word: str) -> str:
     """A setting whose value Hydra's grammar would not take is text: names of files, in any language and with any sign.
 
-    A home directory is put in its place, which shells leave alone behind an equals sign.
+    A home directory is put in its place, which shells leave alone behind an equals sign. A learner of the user's own has
+    settings that no configuration knows.
     """
+    if word.startswith("certificate.learner."):
+        word = f"++{word}"
     key, equals, value = word.partition("=")
     if value.startswith("~/"):
         value = os.path.expanduser(value)

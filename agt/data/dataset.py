@@ -393,14 +393,15 @@ def split_fact(given: str | None, test_fraction: float, key: str) -> Fact:
     )
 
 
-def classes_fact(setting: str | None) -> Fact:
+def classes_fact(listed: bool, setting: str = "dataset.classes", found: str = "the data") -> Fact:
     """Condition e for the list of classes.
 
     Args:
-        setting: the setting that lists them; None: they were found in the data.
+        setting: the one that lists them.
+        found: where they were found if none does.
     """
-    if setting is None:
-        return void("the list of classes was found in the data: give the public list in dataset.classes")
+    if not listed:
+        return void(f"the list of classes was found in {found}: give the public list in {setting}")
     return declared(f"the list of classes is public ({setting})", "it was read off the records")
 
 

@@ -417,16 +417,11 @@ class LabelledFile(ABC):
                 if names is None:
                     names = default_ids(*content, tags, public, numbered=False, exact=self.exact)
                 split = hash_split(names, self.test_fraction, self.split_key)
-            self._check_split(split, path)
+            if split.all() or not split.any():
+                drawn = f": dataset.test_fraction={self.test_fraction:g} of {n} records, drawn by hash; "
+                remedy = f"{drawn}change dataset.test_fraction or dataset.split_key" if by is None else ""
+                raise DataError(f"{path}: the {'train' if split.all() else 'test'} split is empty{remedy}")
         return FileRows(columns, content, labels, ids, units, public, split, facts, groups, np.zeros(n, dtype=bool))
-
-    def _check_split(self, test: np.ndarray, path: Path) -> None:
-        if test.any() and not test.all():
-            return
-        drawn = f": dataset.test_fraction={self.test_fraction:g} of {len(test)} records, drawn by hash; "
-        remedy = f"{drawn}change dataset.test_fraction or dataset.split_key"
-        empty = "train" if test.all() else "test"
-        raise DataError(f"{path}: the {empty} split is empty{'' if getattr(self, self.SPLIT) else remedy}")
 
     def _marked(self, rows: FileRows, is_erased: IsErased) -> FileRows:
         marked = ~rows.test & is_erased(rows.ids, rows.ids if rows.units is None else rows.units)
@@ -546,7 +541,7 @@ class LabelledFile(ABC):
         return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
-        return classes_fact(None if self.classes is None else "dataset.classes")
+        return classes_fact(self.classes is not None)
 
     def _split_fact(self) -> Fact:
         given = getattr(self, self.SPLIT)
@@ -649,7 +644,7 @@ def dataset_of(
         scaling={},
         selection=grounds(*facts, *label_free_facts(label_free, given), _features_fact(declarations.features)),
         label_free=label_free,
-        preprocessing=grounds(_classes_fact(declarations.classes is not None)),
+        preprocessing=grounds(classes_fact(declarations.classes is not None, "declared.classes", "y")),
         size=None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)"),
         tested=False,
     )
@@ -756,9 +751,3 @@ def _features_fact(said: bool) -> Fact:
         "nobody declared how the features were made: if each row comes from its own record alone, by public constants "
         "(no scaler fitted on these records), say so with declared.features=True"
     )
-
-
-def _classes_fact(listed: bool) -> Fact:
-    if listed:
-        return declared("the list of classes is public (declared.classes)", "it was read off the records")
-    return void("the list of classes was found in y: give the public list in declared.classes")

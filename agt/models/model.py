@@ -29,6 +29,7 @@ from agt.facts import Fact, grounds_of, proved
 from agt.models.box import BoxModel, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
+from agt.models.own_votes import OwnVotesModel
 from agt.models.store import FileReader, FileWriter, as_json
 from agt.models.votes import FlipModel, VotesModel
 from agt.problem import Problem, Settings
@@ -39,6 +40,7 @@ from agt.settings import (
     ComputeConfig,
     ErmConfig,
     KGridConfig,
+    OwnVotesConfig,
     RelationConfig,
     RemovalConfig,
     StabilityConfig,
@@ -515,18 +517,20 @@ class Model(Protocol):
         """
 
 
-KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel]] = {
+Kind = type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel] | type[OwnVotesModel]
+KINDS: dict[type[Any], Kind] = {
     BoxConfig: BoxModel,
     StabilityConfig: LinearModel,
     ErmConfig: LinearModel,
     RemovalConfig: RemovalModel,
     TubeConfig: TubeModel,
     VotesConfig: VotesModel,
+    OwnVotesConfig: OwnVotesModel,
 }
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 
 
-def kind_of(settings: Settings) -> type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel]:
+def kind_of(settings: Settings) -> Kind:
     """What is trained with these settings."""
     return FlipModel if RELATIONS[settings.relation.name].labels else KINDS[type(settings.certificate)]
 

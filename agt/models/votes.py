@@ -9,7 +9,7 @@ model.safetensors "ends" [T] int64   how many records the members up to each hav
 flips.safetensors                    of each record "pulls" [n, width] int32, what its label moves; "given" [n], its label
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, Self, cast
@@ -25,7 +25,7 @@ from agt.certificates.votes import VoteCertificates, certified_vote, plain_vote
 from agt.data.dataset import ROWS, Records
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import grounds, proved
+from agt.facts import Fact, grounds, proved
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import ClosedFormModel, read_features
 from agt.models.store import (
@@ -52,11 +52,97 @@ _FLIP_BYTES = 48  # of working memory for each query and record of a member
 
 
 @dataclass(frozen=True)
-class VotesModel(ClosedFormModel):
+class Votes(ClosedFormModel):
+    """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
+
+    linear_head: ClassVar[None] = None
+
+    @property
+    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
+        """Why each is one, by the letters of the conditions that ask."""
+        raise NotImplementedError
+
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """[T, n] int16: each member's label of each query."""
+        raise NotImplementedError
+
+    def _dealt(self, records: Records) -> Iterator[Records]:
+        """The records of each member, in the order of their ids."""
+        home = shards(records.units, self.settings.ensemble)
+        order = np.lexsort((records.ids, home))
+        ends = np.searchsorted(home[order], np.arange(self.settings.ensemble.members + 1))
+        return (records.take(order[start:end]) for start, end in pairwise(ends))
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The settings, of which members take none but the precision of features."""
+        return self.settings.training
+
+    @property
+    def plan(self) -> BatchPlan:
+        """Every record once; nothing is divided by the normaliser."""
+        return BatchPlan.of(BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g."""
+        settings, dataset, facts = self.settings, self.problem.dataset, self.member_facts
+        members, touches = settings.ensemble.members, RELATIONS[settings.relation.name].touches
+        moved = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
+        dealt = f"members' shards by keyed hash of the unit's id, {members} of them: one k can change {moved}"
+        found = {
+            "a": grounds(proved("counted exactly: every integer k at once, whatever grid is shown")),
+            "b": dataset.selection.and_(proved(dealt), *facts["b"]),
+            "c": grounds(*facts["c"]),
+            "d": grounds(proved(f"one k changes the vote of {moved}")),
+            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
+            "f": grounds(*facts["f"]),
+            "g": grounds(symmetric_fact(settings.relation)),
+        }
+        return named(found, "a record moves one vote")
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes."""
+        return {"members": self.settings.ensemble.members, "k_max": self.farthest}
+
+    @property
+    def farthest(self) -> int:
+        """As many votes as there are."""
+        return self.settings.ensemble.members
+
+    def logits(self, phi: np.ndarray) -> np.ndarray:
+        """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
+        shares = self._counts(self.labels(phi)).T / self.settings.ensemble.members
+        return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
+
+    def _counts(self, members: np.ndarray) -> np.ndarray:
+        """[C, n] votes for each class."""
+        return np.stack([(members == c).sum(axis=0, dtype=np.int64) for c in range(self.problem.classes)])
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Certificates:
+        """Stable distances of the vote; at some k, tabulated there alone and no farther than the last."""
+        relation, count = self.settings.relation.name, len(features)
+        done = counted(on_progress, count)
+        parts = group().shared(count, ROWS, lambda rows: self.labels(self.phi(features[rows])), done)
+        members = np.concatenate(list(parts), axis=1)
+        vote = plain_vote(self._counts(members), touches=RELATIONS[relation].touches)
+        if ks is not None:
+            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
+        none = np.broadcast_to(np.int64(0), members.shape)
+        return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
+
+
+@dataclass(frozen=True)
+class VotesModel(Votes):
     """The members' weights [T, J, width] int32, on one feature map."""
 
     weight: Tensor
-    linear_head: ClassVar[None] = None
 
     @classmethod
     def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
@@ -80,13 +166,8 @@ class VotesModel(ClosedFormModel):
         return replace(self, weight=weight)
 
     def _shards(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(features, as integers [n, w]; labels [n]) of each member's records, in the order of their ids."""
-        home = shards(records.units, self.settings.ensemble)
-        order = np.lexsort((records.ids, home))
-        ends = np.searchsorted(home[order], np.arange(len(self.weight) + 1))
-        for start, end in pairwise(ends):
-            some = records.take(order[start:end])
-            yield whole(self.phi(some.features).astype(np.float64)), some.labels
+        """(features, as integers [n, w]; labels [n]) of each member's records."""
+        return ((whole(self.phi(some.features).astype(np.float64)), some.labels) for some in self._dealt(records))
 
     @classmethod
     def load(cls, problem: Problem, shelf: FileReader) -> Self:
@@ -115,45 +196,17 @@ class VotesModel(ClosedFormModel):
         return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
 
     @property
-    def training(self) -> TrainingConfig:
-        """The settings, of which members take none but the precision of features."""
-        return self.settings.training
-
-    @property
-    def plan(self) -> BatchPlan:
-        """Every record once; nothing is divided by the normaliser."""
-        return BatchPlan.of(BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on)
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g."""
-        settings, dataset = self.settings, self.problem.dataset
-        members, touches = settings.ensemble.members, RELATIONS[settings.relation.name].touches
-        moved = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
-        dealt = f"members' shards by keyed hash of the unit's id, {members} of them: one k can change {moved}"
+    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
+        """By their arithmetic."""
         alone = "each member is one function of its shard, exact but for roundings in an order that its records decide"
-        found = {
-            "a": grounds(proved("counted exactly: every integer k at once, whatever grid is shown")),
-            "b": dataset.selection.and_(proved(dealt)),
-            "c": grounds(
-                proved("the number of members, their key and strength: stated in the configuration; no normaliser")
-            ),
-            "d": grounds(proved(f"one k changes the vote of {moved}")),
-            "e": dataset.preprocessing.and_(*self.features.public, settings.choices),
-            "f": grounds(proved(f"{alone}; scores of queries are sums of integers, and exact")),
-            "g": grounds(symmetric_fact(settings.relation)),
-        }
-        return named(found, "a record moves one vote")
+        stated = "the number of members, their key and strength: stated in the configuration; no normaliser"
+        exact = f"{alone}; scores of queries are sums of integers, and exact"
+        return {"b": (), "c": (proved(stated),), "e": self.features.public, "f": (proved(exact),)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Sizes."""
-        return {"parameters": self.weight.numel(), "members": len(self.weight), "k_max": self.farthest}
-
-    @property
-    def farthest(self) -> int:
-        """As many votes as there are."""
-        return len(self.weight)
+        return {"parameters": self.weight.numel(), **super().metrics}
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
         """[T, n] int16: each member's label of each query, as many members at a time as the working memory takes."""
@@ -161,32 +214,6 @@ class VotesModel(ClosedFormModel):
         each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
         some = max(1, self.settings.compute.memory_mb * 2**20 // each)
         return np.concatenate([labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)])
-
-    def logits(self, phi: np.ndarray) -> np.ndarray:
-        """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
-        shares = self._counts(self.labels(phi)).T / len(self.weight)
-        return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
-
-    def _counts(self, members: np.ndarray) -> np.ndarray:
-        """[C, n] votes for each class."""
-        return np.stack([(members == c).sum(axis=0, dtype=np.int64) for c in range(self.problem.classes)])
-
-    def certify(
-        self,
-        features: np.ndarray,
-        ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Certificates:
-        """Stable distances of the vote; at some k, tabulated there alone and no farther than the last."""
-        relation, count = self.settings.relation.name, len(features)
-        done = counted(on_progress, count)
-        parts = group().shared(count, ROWS, lambda rows: self.labels(self.phi(features[rows])), done)
-        members = np.concatenate(list(parts), axis=1)
-        vote = plain_vote(self._counts(members), touches=RELATIONS[relation].touches)
-        if ks is not None:
-            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
-        none = np.broadcast_to(np.int64(0), members.shape)
-        return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
 
 
 FLIPS = "flips.safetensors"

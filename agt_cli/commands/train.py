@@ -24,12 +24,12 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import say_quality, unmet
-from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_of, write_trained
+from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
     """Validate the configuration (ConfigError), before any data is read."""
-    return settings_of(config)
+    return settings_to_train(config)
 
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -126,6 +126,11 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
                 f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings "
                 "out, as the run goes on with its own; or start another without resume="
             )
+    if "certificate.learner._target_" in recorded.keys() - given.keys():
+        raise ConfigError(
+            f"{RESUME_KEY}={folder}: the run was begun with a learner of your own, and a folder's word is not enough to "
+            "import it: name it again, certificate.learner._target_=..."
+        )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
     for key in FREE:

@@ -158,11 +158,6 @@ class MechanismConfig:
         """Whether it is weights that are released, once for any number of queries."""
         return issubclass(self.kind, WeightsMechanism)
 
-    @property
-    def reads_records(self) -> bool:
-        """Whether a release looks at the training records themselves, beside the model."""
-        return self.kind is ObjectivePerturbation
-
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
         """The mechanism for a model of ``classes`` classes and that many queries.
 

@@ -14,7 +14,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,6 +27,7 @@ from agt.ledger.ledger import UNANSWERED, Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import Randomness
+from agt.settings import plain_of
 from agt.store import Broken, parse_object
 from agt_cli.process import muted, put
 from agt_cli.releasing.payer import subject_of, write_spent
@@ -53,7 +54,7 @@ def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str
         console.note(text)
     if sys.stdin.isatty():
         console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')
-    put_line({"claim": session.claimed.plain})
+    put_line({"claim": plain_of(session.claimed)})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
@@ -146,9 +147,9 @@ class Session(Lots):
         self.counts["lines"] += 1
         id = None
         try:
-            question = question_of(line, getattr(self._source, "x", "x"))
-            id = question.id
-            features = self._features(question, f"line {number}")
+            id, node = opened_line(line)
+            rows, several = rows_of(node, getattr(self._source, "x", "x"))
+            features = self._features(rows, f"line {number}")
             self.request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
@@ -156,21 +157,21 @@ class Session(Lots):
             return
         except AgtError as error:
             self.counts["bad_lines"] += 1
-            put_line({"id": getattr(error, "id", id), "error": str(error), "code": ConfigError.exit_code})
+            put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
             return
         questions = self.asked(features)
         labels = gathered(self.labels(features, questions), len(features))
-        put_line({"id": id, **self._answer(question, questions, labels)})
+        put_line({"id": id, **self._answer(several, questions, labels)})
 
-    def _features(self, question: "Question", where: str) -> np.ndarray:
+    def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
         """[n, ...] as the head takes them."""
-        opened, records = self.request.opened, self._source.read_queries(columns_of(question.rows, where))
+        opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
         encoder = opened.kept.encoder
         features: np.ndarray = records.features if encoder is None else encoder.apply(records.features)
         opened.model.check(features)
         return features
 
-    def _answer(self, question: "Question", questions: Questions, labels: np.ndarray) -> dict[str, Any]:
+    def _answer(self, several: bool, questions: Questions, labels: np.ndarray) -> dict[str, Any]:
         """What a line is answered."""
         classes, counts = self.request.opened.dataset.classes, questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
@@ -180,7 +181,7 @@ class Session(Lots):
         if counts["unanswered"]:
             text = f"{counts['unanswered']} of {len(labels)} are not answered: {self.why}"
             missing = {"error": text, "code": CheckError.exit_code}
-        if question.several:
+        if several:
             return {"labels": names, "stored": stored, **missing, **left}
         return missing | left if missing else {"label": names[0], "stored": stored[0], **left}
 
@@ -216,33 +217,6 @@ class Session(Lots):
         return result
 
 
-class BadLine(ConfigError):
-    """A line that asks nothing.
-
-    Attributes:
-        id: of the question, where it has one.
-    """
-
-    def __init__(self, message: str, id: object = None) -> None:
-        super().__init__(message)
-        self.id = id
-
-
-@dataclass(frozen=True)
-class Question:
-    """What one line asks.
-
-    Attributes:
-        id: as it was sent: text, a number or null.
-        rows: column -> value, of each query.
-        several: answered by a list, even if it is one.
-    """
-
-    id: object
-    rows: Sequence[dict[str, object]]
-    several: bool
-
-
 def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
     """(number, content) of every line; None instead of more than ``longest`` bytes, which are skipped."""
     number = 0
@@ -256,34 +230,43 @@ def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tupl
             yield number, line
 
 
-def question_of(line: bytes | None, array: str) -> Question:
-    """What a line asks.
+def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
+    """(id, the other entries) of a line; the id as it was sent: text, a number or null.
+
+    Raises:
+        ConfigError: it is no object, or its id is something else.
+    """
+    if line is None:
+        raise ConfigError(f"a line of more than {MAX_LINE_BYTES} bytes: ask in smaller batches")
+    try:
+        node = parse_object(line, "a line")
+    except Broken as error:
+        raise ConfigError(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
+    id = node.pop("id", None)
+    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
+        raise ConfigError("id: expected text, a number or null")
+    return id, node
+
+
+def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]], bool]:
+    """(column -> value of each query that a line asks about, whether it is answered by a list, even if it is one).
 
     Args:
         array: the column that a list of numbers is.
 
     Raises:
-        BadLine: nothing that can be answered.
+        ConfigError: nothing that can be answered.
     """
-    if line is None:
-        raise BadLine(f"a line of more than {MAX_LINE_BYTES} bytes: ask in smaller batches")
-    try:
-        node = parse_object(line, "a line")
-    except Broken as error:
-        raise BadLine(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
-    id = node.get("id")
-    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
-        raise BadLine("id: expected text, a number or null")
     given = [key for key in ENTRIES if key in node]
-    unknown = [key for key in node if key not in (*ENTRIES, "id")]
+    unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
         wrong = f"unknown entry '{unknown[0]}'" if unknown else "expected one of them"
-        raise BadLine(f"{wrong}: a line has id, and one of {', '.join(ENTRIES)}", id)
+        raise ConfigError(f"{wrong}: a line has id, and one of {', '.join(ENTRIES)}")
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]
     if not isinstance(value, list) or not value or not all(isinstance(row, dict | list) for row in value):
-        raise BadLine(f"{given[0]}: expected {'a list of them' if several else 'an object of columns, or a list'}", id)
-    return Question(id, [row if isinstance(row, dict) else {array: row} for row in value], several)
+        raise ConfigError(f"{given[0]}: expected {'a list of them' if several else 'an object of columns, or a list'}")
+    return [row if isinstance(row, dict) else {array: row} for row in value], several
 
 
 def put_line(value: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ from agt.quality import Judged, Quality
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
+    OwnVotesConfig,
     RelationConfig,
     TrainingConfig,
     build,
@@ -44,6 +45,7 @@ from agt.settings import (
 from agt.store import file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
+from agt.training.learners import Learner
 from agt.training.loop import OnProgress, noise_config
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
@@ -118,6 +120,14 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
     return RunSettings(source=source, model=model, **parts)
+
+
+def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
+    """The same of a training that a command line asks for: code of a learner that it names is imported, here alone."""
+    settings = settings_of(config)
+    if not isinstance(settings.certificate, OwnVotesConfig):
+        return settings
+    return replace(settings, learner=Learner.named(settings.certificate.learner, "certificate.learner"))
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.composition import GaussianDP, delta_of
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import ProposeTestRelease, SmoothCauchy
 
@@ -82,7 +82,7 @@ def test_gaussian_margin(mu: float) -> None:
     """mu-GDP is (eps, delta(eps))-DP for every eps: with many eps the program comes down to our value."""
     k_max = 5
     guarantee = GaussianDP(mu)
-    levels = [(float(eps), guarantee.delta_of(float(eps))) for eps in np.linspace(0, mu * mu * (k_max + 2), 60)]
+    levels = [(float(eps), delta_of(guarantee, 1, float(eps))) for eps in np.linspace(0, mu * mu * (k_max + 2), 60)]
     ours = 2 * float((1 - GaussianMargin(mu=mu).flip_probability(np.arange(k_max + 1))).sum())
     best = best_total(2, k_max, levels)
     assert ours - 1e-7 <= best <= ours + 1e-3

@@ -114,8 +114,8 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
     """Or sums would round otherwise, as the lattice of the weights hides nearly always."""
     model = trained(200, 2, 20)
     mixed = records(model).take(np.random.default_rng(seed).permutation(200))
-    for rows, again in zip(model._shards(records(model)), model._shards(mixed), strict=True):
-        assert records(model).ids[rows].tolist() == mixed.ids[again].tolist() == sorted(mixed.ids[again].tolist())
+    for some, again in zip(model._dealt(records(model)), model._dealt(mixed), strict=True):
+        assert some.ids.tolist() == again.ids.tolist() == sorted(again.ids.tolist())
 
 
 def test_one_record_changes_its_own_member_and_no_other() -> None:

@@ -110,8 +110,8 @@ def test_splits_classes_and_sizes_that_people_state_are_declared() -> None:
     given = split_fact("column 'fold' (dataset.split)", 0.25, "split")
     assert given.standing is Standing.DECLARED
     assert "drawn from the whole set" in given.broken_by
-    assert classes_fact(None).standing is Standing.VOID
-    assert classes_fact("dataset.classes").standing is Standing.DECLARED
+    assert classes_fact(False).standing is Standing.VOID
+    assert classes_fact(True).standing is Standing.DECLARED
     assert "just their number" in size_fact("the normaliser 448").broken_by
 
 
