@@ -32,6 +32,11 @@ class Said:
         assert isinstance(value, dict)
         return value
 
+    def ended(self, code: int) -> "Said":
+        """The same, if it ended so."""
+        assert self.code == code, self.err + self.out
+        return self
+
 
 Agt = Callable[..., Said]
 
