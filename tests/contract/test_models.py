@@ -89,6 +89,11 @@ EXAMPLES = {
     "erm on crosses": Example.of(certificate="erm", features="crosses", **TRAINED["erm"]),
     "votes under substitute": Example.of(certificate="votes", members=14, relation="substitute"),
     "one head under flip": Example.of(certificate="votes", relation="flip"),
+    "erm under flip": Example.of(certificate="erm", relation="flip", **TRAINED["erm"]),
+    "stability of 3 classes under flip": Example.of(3, certificate="stability", relation="flip", **TRAINED["stability"]),
+    "stability ensemble under flip": Example.of(
+        certificate="stability", members=3, relation="flip", **TRAINED["stability"]
+    ),
     "votes under flip": Example.of(3, certificate="votes", members=4, relation="flip"),
     "votes of logistic regressions": Example.of(3, certificate="votes", members=9, learner="logistic"),
     "votes on crosses": Example.of(3, certificate="votes", members=9, features="crosses"),
@@ -168,7 +173,12 @@ def test_it_refuses_what_it_cannot_answer(name: str) -> None:
 
 
 def neighbours(example: Example) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Datasets with one record gone, every one or every sixth of an ensemble's, and some with one come, loud and wrong."""
+    """Datasets with one record gone, every one or every sixth of an ensemble's, and some with one come, loud and wrong; or
+    with one label that is another."""
+    if example.settings.get("relation") == "flip":
+        for row in range(len(example.x)):
+            yield example.x, np.where(np.arange(len(example.x)) == row, (example.y + 1) % (1 + example.y.max()), example.y)
+        return
     for gone in range(0, len(example.x), 2 if example.alone else 6):
         rest = np.arange(len(example.x)) != gone
         yield example.x[rest], example.y[rest]
