@@ -36,7 +36,7 @@ run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
 	$(AGT) certify run=$(LATEST)
 
-test: lint types
+test: lint types mutants-check
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
 
 sweep: $(VENV)/.tools

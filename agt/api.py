@@ -29,13 +29,12 @@ from agt.facts import Fact
 from agt.mechanisms.claims import Accounting, Claim, Counting, prepare_labels
 from agt.mechanisms.mechanism import Mechanism
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
-from agt.models.model import Model, describe, problem_of
-from agt.models.model import fit as fit_model
-from agt.models.model import load as load_model
+from agt.models.model import Model, describe, fit as fit_model, load as load_model, problem_of
 from agt.models.store import as_json
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
+from agt.relations import RELATIONS
 from agt.settings import (
     RECIPE,
     USUAL_COUNTS,
@@ -44,6 +43,7 @@ from agt.settings import (
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
+    OwnVotesConfig,
     RelationConfig,
     RelationName,
     TrainingConfig,
@@ -53,6 +53,7 @@ from agt.settings import (
 from agt.store import Folder, NewFolder, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig, usual_members
+from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
 
 DESCRIPTION = "model.json"
@@ -230,7 +231,7 @@ def fit(
     unit_rows: int = 1,
     ks: int | Iterable[int] = 50,
     members: int = 1,
-    learner: str | None = None,
+    learner: Any = None,
     vote: str = "labels",
     margin_clip: float | None = None,
     ids: np.ndarray | None = None,
@@ -252,7 +253,8 @@ def fit(
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
             models), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
             (settings.py); None: stability for a linear head, box for any other, votes where a ``learner`` is given.
-        learner: what each member of votes is: ridge or logistic; None: the certificate's.
+        learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
+            (x, y) -> what labels queries (training/learners.py); None: the certificate's.
         features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
@@ -277,21 +279,24 @@ def fit(
     declarations = Declared() if declared is None else declared
     if not isinstance(declarations, Declared):
         raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-    dataset, classes = dataset_of(x, y, declarations, ids, units, public)
+    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
+    flips = RELATIONS[neighbours.name].labels
+    dataset, classes = dataset_of(x, y, declarations, ids, units, public, label_free=flips)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind = _with_features(kind, features)
+    own = None if learner is None or isinstance(learner, str) else Learner.of(learner)
     if learner is not None:
         if not kind.votes:
             raise ConfigError(
                 f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes"
             )
-        kind = replace(kind, learner=learner)  # type: ignore[arg-type]  # votes have one
-    if kind.votes and members == 1 and declarations.size is not None:
+        known = kind.features
+        kind = OwnVotesConfig(features=known, learner=own.described) if own else replace(kind, learner=learner)
+    if kind.votes and members == 1 and declarations.size is not None and not flips:
         members = usual_members(declarations.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     if ensemble.members > 1 and declarations.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
-    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
     settings = Settings(
@@ -304,6 +309,7 @@ def fit(
         ensemble=ensemble,
         noise=None,
         choices=_choices(declarations.settings),
+        learner=own,
     )
     problem = Problem(dataset, settings)
     checkpoint = checkpoint if group().rank == 0 else None  # of several processes the first keeps them for all

@@ -8,6 +8,7 @@ then about the classifier alone, given those features, and ``declared.features``
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ def _value_errors() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # its parameters are its fields, as scikit-learn asks
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose every answer has a stable distance (``certify``).
 
@@ -44,48 +46,25 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         model_: the trained ``agt.Fitted``.
     """
 
-    def __init__(
-        self,
-        *,
-        declared: Declared | None = None,
-        network: Sequence[int] | nn.Sequential = (),
-        activation: str | None = None,
-        certificate: str | None = None,
-        features: str | Mapping[str, Any] | None = None,
-        relation: str = "add_remove",
-        ks: int | Sequence[int] = 50,
-        members: int = 1,
-        vote: str = "labels",
-        margin_clip: float | None = None,
-        loss: str | None = None,
-        epochs: int | None = None,
-        lr: float | None = None,
-        clip: float | None = None,
-        batches: int | None = None,
-        weight_decay: float | None = None,
-        dtype: str | None = None,
-        seed: int | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> None:
-        self.declared = declared
-        self.network = network
-        self.activation = activation
-        self.certificate = certificate
-        self.features = features
-        self.relation = relation
-        self.ks = ks
-        self.members = members
-        self.vote = vote
-        self.margin_clip = margin_clip
-        self.loss = loss
-        self.epochs = epochs
-        self.lr = lr
-        self.clip = clip
-        self.batches = batches
-        self.weight_decay = weight_decay
-        self.dtype = dtype
-        self.seed = seed
-        self.on_progress = on_progress
+    declared: Declared | None = None
+    network: Sequence[int] | nn.Sequential = ()
+    activation: str | None = None
+    certificate: str | None = None
+    features: str | Mapping[str, Any] | None = None
+    relation: str = "add_remove"
+    ks: int | Sequence[int] = 50
+    members: int = 1
+    vote: str = "labels"
+    margin_clip: float | None = None
+    loss: str | None = None
+    epochs: int | None = None
+    lr: float | None = None
+    clip: float | None = None
+    batches: int | None = None
+    weight_decay: float | None = None
+    dtype: str | None = None
+    seed: int | None = None
+    on_progress: OnProgress | None = None
 
     def fit(self, X: Any, y: Any) -> "CertifiedClassifier":
         """Train with bounds.
@@ -103,27 +82,11 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y if listed is None else list(listed))
         if len(self.classes_) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
-        given = {name: getattr(self, name) for name in ("loss", "epochs", "lr", "clip", "weight_decay", "dtype", "seed")}
-        training = {name: value for name, value in given.items() if value is not None}
-        if self.batches is not None:
-            training["batch"] = {"count": self.batches}
+        given: dict[str, Any] = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
+        if "batches" in given:
+            given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(
-                X,
-                y,
-                declared=self.declared,
-                network=self.network,
-                activation=self.activation,
-                certificate=self.certificate,
-                features=self.features,
-                relation=self.relation,  # type: ignore[arg-type]  # validated there
-                ks=self.ks,
-                members=self.members,
-                vote=self.vote,
-                margin_clip=self.margin_clip,
-                on_progress=self.on_progress,
-                **training,
-            )
+            self.model_: Fitted = fit(X, y, **given)
         self.classes_ = np.sort(self.model_.classes)
         return self
 

@@ -13,7 +13,7 @@ from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.features import check_dtype
 from agt.models.heads import HeadBuilder
-from agt.relations import rows_at_stake
+from agt.relations import RELATIONS, moving, rows_at_stake
 from agt.settings import (
     MOST_KS,
     CertificateConfig,
@@ -26,10 +26,10 @@ from agt.settings import (
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
+from agt.training.learners import Learner
 from agt.training.linear import check_open, check_optimizer, rows_moved, settled
 from agt.training.loop import NoiseConfig, step_sensitivity
-from agt.tube.network import SMOOTH
-from agt.tube.network import settled as tube_settled
+from agt.tube.network import SMOOTH, settled as tube_settled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,7 @@ class Settings:
         training, relation, kgrid, compute, certificate, ensemble: as in settings.py.
         noise: DP-SGD's noise inside training; None: none.
         choices: what these settings were chosen on, for condition e.
+        learner: what ``certificate.learner`` names, where it is the user's own and a training may use it; else None.
 
     Raises:
         ConfigError: parts that do not go together, or a case that no proof covers; by key.
@@ -55,10 +56,12 @@ class Settings:
     ensemble: EnsembleConfig
     noise: NoiseConfig | None
     choices: Fact
+    learner: Learner | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         pick_device(self.compute)
         check_open(self.training, self.certificate.name)
+        _check_flips(self)
         if self.certificate.linear:
             _check_linear(self)
         elif not self.certificate.boxes:
@@ -85,7 +88,7 @@ class Problem:
             them: a model read back without its data. It matters only where no size was declared.
 
     Raises:
-        ConfigError: a vote of margins, and not two classes.
+        ConfigError: a vote of margins, and not two classes; labels that flip, and may be part of ids.
     """
 
     dataset: Dataset
@@ -94,6 +97,11 @@ class Problem:
     records: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if RELATIONS[self.settings.relation.name].labels and not self.dataset.label_free:
+            raise ConfigError(
+                "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
+                "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
+            )
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a sum could be certified "
@@ -164,7 +172,8 @@ def _check_linear(settings: Settings) -> None:
     _check_closed(settings)
     if settings.certificate.minimiser:
         check_erm(settings.training, settings.certificate.name)
-    if settings.certificate.votes and (settings.ensemble.members == 1 or settings.ensemble.vote != "labels"):
+    alone = settings.ensemble.members == 1 and not RELATIONS[settings.relation.name].labels
+    if settings.certificate.votes and (alone or settings.ensemble.vote != "labels"):
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
             "counts labels of many small members: give ensemble.members=T, a public constant such as one for 50 records, "
@@ -174,6 +183,19 @@ def _check_linear(settings: Settings) -> None:
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
             "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
+        )
+
+
+def _check_flips(settings: Settings) -> None:
+    """Refuse what nothing is proved of where labels flip: all but linear heads, and units of several rows; by key."""
+    relation, certificate = settings.relation, settings.certificate
+    if not RELATIONS[relation.name].labels:
+        return
+    if not certificate.linear or certificate.removable or getattr(certificate, "learner", "ridge") != "ridge":
+        moving(relation.name)
+    if relation.unit_rows > 1:
+        raise ConfigError(
+            f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1"
         )
 
 
@@ -188,7 +210,8 @@ def _check_closed(settings: Settings) -> None:
         raise ConfigError(
             f"compute.device={settings.compute.device}: certificate={certificate.name} runs on the CPU: use compute=default"
         )
-    rows_moved(settings.relation)
+    if not RELATIONS[settings.relation.name].labels:
+        rows_moved(settings.relation)
     check_optimizer(settings.training)
     check_dtype(certificate.features, settings.training.dtype)
 

@@ -26,6 +26,9 @@ Formal guarantees
     touches. A record's batch and shard depend on its own unit's id alone (method.md section 3b), so one unit more or one
     less changes one batch of an epoch and one member of an ensemble; a unit replaced, or one removed while another comes,
     changes two at most, each by one unit gone, one come, or both.
+    flip. The records stay and up to k labels change, so no batch's size, and no sum but by what labels do. No rule here is
+    for boxes: ``moving`` refuses it; certificates/flips.py counts it, and training/linear.py bounds what it does. Ids are
+    made without labels (``Dataset.label_free``), so one flip changes one batch of an epoch and one member.
     One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
     and none gone: a shard sees such halves of an edit (certificates/votes.py). Boxes hold and nest for them. Write B(D, r)
     for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
@@ -83,6 +86,8 @@ class Relation:
         mean: divides by the actual batch (the papers) instead of the public constant B.
         touches: in how many places one k can change records: at most this many batches of an epoch, and members of an
             ensemble, each by one unit gone, one come, or both.
+        moved: how many units one k takes out and puts in, together; a record under another label is one gone and one come.
+        labels: labels alone change.
         edit: one k in words, ``{one}`` being the record or unit.
     """
 
@@ -94,6 +99,8 @@ class Relation:
     adds: bool
     mean: bool
     touches: int
+    moved: int
+    labels: bool
     edit: str
 
     @property
@@ -170,6 +177,22 @@ def rows_at_stake(ks: Sequence[int], unit_rows: int) -> list[int]:
     return [k * unit_rows for k in ks]
 
 
+def moving(name: RelationName) -> Relation:
+    """The relation of this name, if its edits move whole records.
+
+    Raises:
+        ConfigError: labels alone change, of which a batch's sum of gradients tells nothing.
+    """
+    rule = RELATIONS[name]
+    if rule.labels:
+        raise ConfigError(
+            f"relation={name}: changed labels are counted by linear heads alone: use certificate=votes learner=ridge "
+            "(exact; ensemble.members=1: one head on all records), certificate=stability or erm; or relation=substitute, "
+            "to which a flip is a record replaced"
+        )
+    return rule
+
+
 def _divide(total: Tensor, divisor: Tensor, clip: float) -> Tensor:
     """total quanta / divisor, in units of the gradient, float64.
 
@@ -192,6 +215,8 @@ RELATIONS: dict[str, Relation] = {
             adds=True,
             mean=False,
             touches=1,
+            moved=1,
+            labels=False,
             edit="{one} added or removed",
         ),
         Relation(
@@ -203,6 +228,8 @@ RELATIONS: dict[str, Relation] = {
             adds=False,
             mean=False,
             touches=1,
+            moved=1,
+            labels=False,
             edit="{one} removed",
         ),
         Relation(
@@ -214,7 +241,22 @@ RELATIONS: dict[str, Relation] = {
             adds=True,
             mean=False,
             touches=2,
+            moved=2,
+            labels=False,
             edit="{one} replaced by another",
+        ),
+        Relation(
+            "flip",
+            "up to k {many} given other labels",
+            symmetric=True,
+            selects=False,
+            capped=False,
+            adds=False,
+            mean=False,
+            touches=1,
+            moved=2,
+            labels=True,
+            edit="{one} given another label; its features, and who is among the records, are not protected",
         ),
         Relation(
             "paper_privacy",
@@ -225,6 +267,8 @@ RELATIONS: dict[str, Relation] = {
             adds=True,
             mean=True,
             touches=2,
+            moved=2,
+            labels=False,
             edit="{one} removed and, at the same time, one added",
         ),
         Relation(
@@ -236,6 +280,8 @@ RELATIONS: dict[str, Relation] = {
             adds=False,
             mean=True,
             touches=1,
+            moved=1,
+            labels=False,
             edit="{one} removed",
         ),
     )

@@ -26,7 +26,7 @@ from agt.store import Broken, parse_json
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+RelationName = Literal["add_remove", "remove", "substitute", "flip", "paper_privacy", "paper_unlearning"]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
@@ -434,7 +434,29 @@ class VotesConfig(CertificateKind):
             )
 
 
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig
+@schema
+class OwnVotesConfig(CertificateKind):
+    """The same of any deterministic learner (training/learners.py).
+
+    Attributes:
+        features: the public feature map in front of it; none at all: features as they are.
+        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that reads these settings.
+        strength: not read; it stands in every configuration of votes.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Mapping[str, Any] = Field(default_factory=dict)
+    strength: float = 0.1
+    linear: ClassVar[bool] = True
+    votes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner.get("_target_"), str):
+            raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig | OwnVotesConfig
 CERTIFICATES: dict[str, type[Any]] = {
     "box": BoxConfig,
     "stability": StabilityConfig,
@@ -456,7 +478,9 @@ def certificate_config(node: object) -> CertificateConfig:
     name = str(node.get("name")) if isinstance(node, Mapping) else None
     if name is not None and name not in CERTIFICATES:
         raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, CERTIFICATES)}")
-    config: CertificateConfig = validate(CERTIFICATES[name or "box"], node, "certificate")
+    own = name == "votes" and isinstance(node, Mapping) and isinstance(node.get("learner"), Mapping)
+    kind = OwnVotesConfig if own else CERTIFICATES[name or "box"]
+    config: CertificateConfig = validate(kind, node, "certificate")
     return config
 
 
@@ -505,16 +529,13 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
         entry = getattr(cls, "__dataclass_fields__", {}).get(key)
         if entry is None:
             continue
-        if value == "" and "Path" in str(entry.type):
-            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}= is empty: give a path, or leave it out")
-        if (
-            isinstance(value, bool)
-            and ("int" in str(entry.type) or "float" in str(entry.type))
-            and "bool" not in str(entry.type)
-        ):
-            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}: expected a number, got {str(value).lower()}")
+        kind, path = str(entry.type), ".".join(filter(None, [where, str(key)]))
+        if value == "" and "Path" in kind:
+            raise ConfigError(f"{path}= is empty: give a path, or leave it out")
+        if isinstance(value, bool) and ("int" in kind or "float" in kind) and "bool" not in kind:
+            raise ConfigError(f"{path}: expected a number, got {str(value).lower()}")
         if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
-            _refuse_booleans(entry.type, value, f"{where}.{key}" if where else str(key))
+            _refuse_booleans(entry.type, value, path)
 
 
 _PLAIN = {  # pydantic's words that only a programmer understands
@@ -600,22 +621,18 @@ def build(node: object, where: str) -> Any:
 
 
 # Modules whose classes configurations of earlier versions name -> where these classes are today.
-# One text, as code_digest follows every string that is a module's name, and no training reaches all of these.
-MOVED_MODULES = dict(
-    line.split()
-    for line in """
-    agt.data.digits agt.data.images
-    agt.data.medmnist agt.data.images
-    agt.mechanisms.aggregate agt.mechanisms.published
-    agt.mechanisms.comparisons agt.mechanisms.published
-    agt_cli.audit.memorisation agt_cli.audit.membership
-    agt_cli.audit.shadows agt_cli.audit.membership
-    agt_cli.audit.weights agt_cli.audit.mechanism
-    agt_cli.papers.encoder experiments.encoder
-    agt_cli.papers.prepare.amex experiments.amex
-    agt_cli.papers.prepare.imdb experiments.imdb
-    """.strip().splitlines()
-)
+MOVED_MODULES = {
+    "agt.data.digits": "agt.data.images",
+    "agt.data.medmnist": "agt.data.images",
+    "agt.mechanisms.aggregate": "agt.mechanisms.published",
+    "agt.mechanisms.comparisons": "agt.mechanisms.published",
+    "agt_cli.audit.memorisation": "agt_cli.audit.membership",
+    "agt_cli.audit.shadows": "agt_cli.audit.membership",
+    "agt_cli.audit.weights": "agt_cli.audit.mechanism",
+    "agt_cli.papers.encoder": "experiments.encoder",
+    "agt_cli.papers.prepare.amex": "experiments.amex",
+    "agt_cli.papers.prepare.imdb": "experiments.imdb",
+}
 
 
 def imported(target: str, where: str) -> Any:

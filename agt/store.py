@@ -48,6 +48,7 @@ except ImportError:  # Windows
 
 _NETWORK = ("nfs", "nfs4", "lustre")
 _LOCAL = {"nolock", "local_lock=flock", "local_lock=all", "localflock"}  # options of theirs
+_SEALS = {False: "sha256", True: "seal"}
 _BLOCK_BYTES = 2**20
 _PART = re.compile(r"\.part\d+-\d+$")
 MAX_FILE_BYTES = 2**36  # of a file that is hashed
@@ -239,44 +240,36 @@ def _same(handle: int, path: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class Form:
-    """How a kind of sealed file is laid out; both kinds are on users' disks, and are written as they always were.
+def seal(content: Mapping[str, Any], canonical: bool = False) -> bytes:
+    """The one file that holds ``content``: a JSON object and its checksum. What JSON has no form for becomes text.
 
-    Attributes:
-        key: the entry that holds the checksum.
-        sort: keys are written in sorted order; False: in their own, the checksum last.
-        hash_lines: the checksum is of the lines as the file would have them without it; False: of one line of JSON.
+    Both kinds are on users' disks, and are written as they always were.
+
+    Args:
+        canonical: keys are sorted, and ``seal`` is the checksum of the lines without it; False: they keep their own order,
+            and ``sha256``, the last, is the checksum of one line of JSON.
     """
-
-    key: str = "sha256"
-    sort: bool = False
-    hash_lines: bool = False
-
-    def lines(self, content: Mapping[str, Any]) -> bytes:
-        """The text of a file: two spaces a level, a newline at the end."""
-        return (json.dumps(content, indent=2, sort_keys=self.sort) + "\n").encode()
-
-
-def seal(content: Mapping[str, Any], form: Form = Form()) -> bytes:
-    """The one file that holds ``content``: a JSON object and its checksum. What JSON has no form for becomes text."""
     plain = json.loads(json.dumps(dict(content), default=str))
-    checksum = sha256(form.lines(plain) if form.hash_lines else json.dumps(plain).encode()).hexdigest()
-    return form.lines({**plain, form.key: checksum})
+    hashed = _lines(plain, canonical) if canonical else json.dumps(plain).encode()
+    return _lines({**plain, _SEALS[canonical]: sha256(hashed).hexdigest()}, canonical)
 
 
-def unseal(raw: bytes, form: Form = Form()) -> dict[str, Any]:
+def unseal(raw: bytes, canonical: bool = False) -> dict[str, Any]:
     """The content of a file that ``seal`` made, without its checksum.
 
     Raises:
         ValueError: it is not such a file, to the last byte.
     """
     content = json.loads(raw)
-    if not isinstance(content, dict) or content.pop(form.key, None) is None:
+    if not isinstance(content, dict) or content.pop(_SEALS[canonical], None) is None:
         raise ValueError("it holds no checksum of itself")
-    if seal(content, form) != raw:
+    if seal(content, canonical) != raw:
         raise ValueError("its content is not what its own checksum says")
     return content
+
+
+def _lines(content: Mapping[str, Any], canonical: bool) -> bytes:
+    return (json.dumps(content, indent=2, sort_keys=canonical) + "\n").encode()
 
 
 class Broken(Exception):
@@ -468,7 +461,6 @@ FORMAT = 1
 MANIFEST_FILE = "manifest.json"
 HASH = re.compile("[0-9a-f]{64}")
 MANIFEST_KEYS = {"command", "files", "format"}
-_MANIFEST_FORM = Form("seal", sort=True, hash_lines=True)
 
 
 @dataclass(frozen=True)
@@ -571,7 +563,7 @@ def _path_inside(folder: Path, name: str) -> Path:
 
 def seal_manifest(value: Mapping[str, Any]) -> bytes:
     """Canonical JSON (sorted keys, two spaces, a newline at the end) with the format's number and the hash of the rest."""
-    return seal({**value, "format": FORMAT}, _MANIFEST_FORM)
+    return seal({**value, "format": FORMAT}, canonical=True)
 
 
 def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
@@ -587,7 +579,7 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
         number = json.loads(content).get("format")
         if isinstance(number, int) and number > FORMAT:
             raise Broken(f"{name} is of format {number}, written by a newer agt: read it with that version")
-        value = unseal(content, _MANIFEST_FORM)
+        value = unseal(content, canonical=True)
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
     if content != seal_manifest(value):

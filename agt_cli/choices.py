@@ -82,6 +82,8 @@ def _members_by_recipe(config: Mapping[str, Any]) -> int:
     )
     if (config.get("certificate") or {}).get("name") != "votes" or not isinstance(size, int | float):
         return 1
+    if (config.get("relation") or {}).get("name") == "flip":
+        return 1  # one head, exactly certified, is what to begin with
     return usual_members(size, caution if isinstance(caution, int | float) else 1.0)
 
 
@@ -278,6 +280,11 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
             name == "votes",
             "training.epochs training.lr training.lr_min training.decay training.loss training.clip training.weight_decay",
             "has no effect: members of certificate=votes have one setting, certificate.strength",
+        ),
+        (
+            isinstance(certificate.get("learner"), Mapping),
+            "certificate.strength",
+            "has no effect: the learner has settings of its own (certificate.learner)",
         ),
         (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
         (name not in ("box", "tube"), "training.seed", f"has no effect on certificate={name}, a closed form"),

@@ -113,13 +113,7 @@ def _dispatch(arguments: list[str]) -> int:
 def _answered_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
     """The exit code, where neither a configuration nor a console is needed: help, version, completion; else None."""
     if "completion" in arguments[: 1 + (arguments[:1] == ["help"])]:
-        from agt_cli import completion
-
-        return completion.main([word for word in arguments if word != "completion"])
-    if {"--shell-completion", "-sc"} & set(arguments):
-        from agt_cli import completion
-
-        return completion.as_hydra_would(arguments)
+        return usage.completion([word for word in arguments if word != "completion"])
     if "--version" in words:
         print(f"agt {agt_cli.__version__}")
         return 0

@@ -57,11 +57,9 @@ class PackedGroups(ConfigSource):
 
     @staticmethod
     def scheme() -> str:
-        """How the search path names it."""
         return "packed"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """One option."""
         if not self.is_config(config_path):
             raise ConfigLoadError(f"no option {config_path}")
         group, _, name = config_path.rpartition("/")
@@ -69,15 +67,12 @@ class PackedGroups(ConfigSource):
         return ConfigResult(self.provider, f"packed://{group}", OmegaConf.create(text), self._get_header_dict(text))
 
     def available(self) -> bool:
-        """It always is."""
         return True
 
     def is_group(self, config_path: str) -> bool:
-        """Whether options or groups lie below."""
         return not config_path or any(f"{group}/".startswith(f"{config_path}/") for group in usage.packed())
 
     def is_config(self, config_path: str) -> bool:
-        """Whether it is an option."""
         group, _, name = config_path.rpartition("/")
         return name.removesuffix(".yaml") in usage.packed().get(group, {})
 
@@ -146,7 +141,6 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
 
 @contextmanager
 def library() -> Iterator[Hydra]:
-    """Hydra, ready to compose."""
     with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
@@ -237,3 +231,12 @@ def chosen_options() -> dict[str, str]:
     """Group -> the option that this command line composed, by itself or through an experiment."""
     chosen: Mapping[Any, Any] = HydraConfig.get().runtime.choices
     return {str(group): str(option) for group, option in chosen.items() if option is not None}
+
+
+def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Values by their dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

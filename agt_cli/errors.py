@@ -4,7 +4,7 @@ import errno
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,7 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     choices = [group for group in groups if word in usage.options(group)]
     if choices:
         return f"; did you mean '{'dataset' if 'dataset' in choices else choices[0]}={word}'?"
-    keys = list(_flatten(_compose(config, overrides)))
+    keys = _keys(config, overrides)
     if word in keys:
         return f"; did you mean '{word}=VALUE'?"
     path = Path(word)
@@ -182,7 +182,7 @@ def _missing_option(error: Any) -> str:
 def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
     """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as {...})."""
     added = message.rpartition("To append to your config use ")[2]
-    if key in _flatten(_compose(config, overrides)):
+    if key in _keys(config, overrides):
         return f"'{key}' takes new entries with a plus sign: '{added}'"
     if "/" in key and key in usage.groups(config):
         return f"{key}: public features stand in front of a linear head: add model=linear certificate=stability (or erm)"
@@ -191,7 +191,7 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
 
 def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
     """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest."""
-    keys = list(_flatten(_compose(config, overrides)))
+    keys = _keys(config, overrides)
     prefix, _, name = key.rpartition(".")
     beside = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == prefix]
     elsewhere = [known for known in keys if known.rpartition(".")[2] == name]
@@ -201,25 +201,18 @@ def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def _compose(config: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration with the choices of groups that the command line makes, and none of its other settings."""
-    from agt_cli.configuration import compose_unresolved
+def _keys(config: str, overrides: Sequence[str]) -> list[str]:
+    """Every key of the configuration, groups as the command line chooses them; its other settings are left out."""
+    from agt_cli.configuration import compose_unresolved, flat
 
     groups = usage.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
     try:
-        node = compose_unresolved(config, choices)
+        leaves = [key.split(".") for key, _ in flat(compose_unresolved(config, choices))]
     except Exception:  # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
-        return {}
-    # Groups are keys too, even those like experiment that leave no node.
-    return {**dict.fromkeys(groups), **node}
-
-
-def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in node.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
+        return []
+    above = dict.fromkeys(".".join(parts[:end]) for parts in leaves for end in range(1, len(parts) + 1))
+    return [*dict.fromkeys((*groups, *above))]  # groups are keys too, even those like experiment that leave no node
 
 
 def _one_line(error: BaseException) -> str:

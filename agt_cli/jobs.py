@@ -1,18 +1,31 @@
-"""One job: a configuration goes in, its record comes out."""
+"""One job: a configuration goes in, its record comes out; and what a sweep's job computes, in one word.
+
+Of two jobs with one signature, one is enough. By it a sweep's finished jobs are recognised, whatever number they have and
+whatever else the command line changed. The configuration counts as it was resolved; where results and data lie does not,
+nor what only affects speed (compute). A file or folder that a setting names counts by its content, wherever it lies, so
+that changed data are another job's. The code counts (agt's, and that of the packages whose classes a configuration names),
+and the versions of what computes.
+"""
 
 import gc
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agt.errors import AgtError, ConfigError
+from agt.provenance import PACKAGES, code_digest, package_version, targets
+from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
+from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
 from agt_cli import usage
-
-if TYPE_CHECKING:
-    from agt_cli.report.console import Console
+from agt_cli.process import current_team
+from agt_cli.report.console import Console
+from agt_cli.report.finished import check_not_replaced, home_of, manifest_digest, open_run, resolve_latest
 
 
 @contextmanager
@@ -25,9 +38,7 @@ def command_line(arguments: Sequence[str]) -> Iterator[None]:
         sys.argv = saved
 
 
-def resolve_settings(
-    command: str, settings: dict[str, Any], overrides: Sequence[str], console: "Console"
-) -> dict[str, Any]:
+def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence[str], console: Console) -> dict[str, Any]:
     """A job's configuration as its record keeps it.
 
     Args:
@@ -38,12 +49,11 @@ def resolve_settings(
         ConfigError: a value is empty, or run=latest finds none.
     """
     from agt_cli.choices import bind_declaration, with_members
-    from agt_cli.report.finished import check_current, home_of, manifest_digest, resolve_latest
 
     settings = resolve_latest(settings, console.note)
     if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
-        check_current(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
+        check_not_replaced(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
     if command in ("train", "tune"):
         settings = bind_declaration(with_members(settings), overrides)
     for key, value in settings.items():
@@ -56,7 +66,7 @@ def run_job(
     command: str,
     settings: dict[str, Any],
     folder: Path | None,
-    console: "Console",
+    console: Console,
     overrides: Sequence[str],
     sweep: bool = False,
 ) -> dict[str, Any]:
@@ -70,8 +80,6 @@ def run_job(
         overrides: the command line's own.
         sweep: whether it is one job of several.
     """
-    from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
-
     task = import_module(current_module(usage.COMMANDS[command].module))
     if not gc.isenabled():  # a process that was started for this command: what it has loaded stays
         gc.freeze()
@@ -80,16 +88,14 @@ def run_job(
         return {"command": command, **task.run(task.configure(settings), console)}
 
     from agt_cli.choices import ineffective_settings
-    from agt_cli.process import current_team
     from agt_cli.report.record import RunRecord
-    from agt_cli.runs.resume import unfinished
 
     with ExitStack() as stack:
         stack.callback(refresh_index, folder, settings.get("output_dir"), console)
         settings = resolve_settings(command, settings, overrides, console)
         if sweep and (folder / "status.json").exists():  # queued again by a cluster: what it drew must not be forgotten
             raise ConfigError(f"{folder}: a job that was stopped in its middle; the same line runs it anew, beside it")
-        again = unfinished(settings, overrides, sweep) if command == "train" else None
+        again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
             folder, settings = again.folder, again.config
             stack.callback(refresh_index, folder, settings.get("output_dir"), console)
@@ -112,22 +118,20 @@ def run_job(
 
 def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
     """A job's signature; empty where there is none to tell: the job itself then says what is wrong."""
-    from agt_cli.signature import signature
-
     try:
         return signature(command, settings)
     except (AgtError, OSError):
         return ""
 
 
-def refresh_index(folder: Path, outputs: object, console: "Console") -> None:
+def refresh_index(folder: Path, outputs: object, console: Console) -> None:
     """List what just ended, however it ended; whatever goes wrong with that is no failure of the command.
 
     Args:
         folder: of the run, or of the sweep.
         outputs: where all runs are.
     """
-    from agt_cli.report.listed import refresh
+    from agt_cli.commands.runs import refresh
 
     outputs = Path(str(outputs))
     if folder.resolve().is_relative_to(outputs.resolve()) and folder.exists():
@@ -135,3 +139,105 @@ def refresh_index(folder: Path, outputs: object, console: "Console") -> None:
             refresh(outputs)
         except Exception as error:
             console.note(f"note: the index of all runs could not be written ({error})")
+
+
+# -- what a job computes ---------------------------------------------------------------------------------------------------
+
+SPEED = ("compute",)
+PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
+NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
+
+
+def signature(command: str, config: Mapping[str, Any], state: str | None = None) -> str:
+    """Names what a job computes.
+
+    Args:
+        config: resolved, as plain containers.
+        state: the digest that stands for ``run``; None: that of the run as it is.
+
+    Raises:
+        AgtError: the code that a ``_target_`` names is not to be found.
+        OSError: a file that a setting names cannot be read.
+    """
+    settings = {key: value for key, value in config.items() if key not in SPEED}
+    settings = _contents(settings, Path()) | ({} if state is None else {"run": Content(file=state.removeprefix("sha256:"))})
+    code = _code(("agt_cli", *targets(config)))
+    versions = {name: package_version(name) for name in PACKAGES}
+    text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def erasing(command: str, config: Mapping[str, Any]) -> bool:
+    """Whether a job changes the run that it names."""
+    return command == "unlearn" and not config.get("rehearse")
+
+
+def signatures_on_earlier_states(command: str, config: Mapping[str, Any]) -> frozenset[str]:
+    """Of a job that changes its run: the signatures that it had on each earlier state, as the run itself lists them.
+
+    A finished job is this one by one of these alone: only a run that has been through the state that the job began with has
+    had done to it what was asked; a copy from before has not.
+    """
+    if config.get("ids") is None:  # whatever waits now
+        return frozenset()
+    succeeds = open_run(Path(str(config["run"])), "train").environment.get("succeeds", ())
+    return frozenset(signature(command, config, str(state)) for state in succeeds)
+
+
+def _contents(node: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
+    """Settings, in which what lies on the disk stands for its name.
+
+    Args:
+        data_dir: of the settings around these; their own goes before it.
+    """
+    data_dir = Path(str(node.get("data_dir", data_dir)))
+    kept = {str(key): _content(key, value, data_dir) for key, value in node.items() if key not in PLACES}
+    if "_target_" in node and "data_dir" in node and not any(isinstance(value, Content) for value in kept.values()):
+        kept["data_dir"] = str(data_dir.absolute())  # it finds its files there by itself
+    return kept
+
+
+def _content(key: str, node: Any, data_dir: Path) -> Any:
+    if isinstance(node, Mapping):
+        return _contents(node, data_dir)
+    if isinstance(node, list | tuple):
+        return [_content(key, value, data_dir) for value in node]
+    return node if key in NAMES or not isinstance(node, str) else _on_disk(node, data_dir)
+
+
+class Content(dict[str, str]):
+    """What stands for a name."""
+
+
+def _on_disk(text: str, data_dir: Path) -> Any:
+    """The content of a file, the manifest of a run, the names, sizes and times of another folder's files; else the text."""
+    try:
+        path = next((path for path in places(Path(text), data_dir) if text and path.exists()), None)
+    except (OSError, ValueError):  # longer than a name can be
+        return text
+    if path is None:
+        return text
+    path = path / MANIFEST if (path / MANIFEST).is_file() else path
+    state = path.stat()
+    if path.is_file():
+        return Content(file=_sha256(path, state.st_size, state.st_mtime_ns))
+    return Content(folder=sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest()) if path.is_dir() else text
+
+
+def _inside(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            state = path.stat()
+            yield path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns
+
+
+@cache
+def _sha256(path: Path, size: int, changed: int) -> str:
+    """Of a file as it stands: the jobs of one sweep mostly read the same."""
+    return file_sha256(path)
+
+
+@cache
+def _code(modules: tuple[str, ...]) -> str:
+    """Read once: what a process has loaded stays as it is."""
+    return code_digest(modules)

@@ -15,12 +15,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from agt.errors import ConfigError
-
-if TYPE_CHECKING:
-    from agt.store import Lock
+from agt.store import Lock
 
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
@@ -28,7 +26,7 @@ TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 GPU_POLL_SECONDS = 0.5
-_held_gpu: "dict[str, Lock]" = {}  # at most one, until this process ends: CUDA looks once what it may see
+_held_gpu: dict[str, Lock] = {}  # at most one, until this process ends: CUDA looks once what it may see
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------
@@ -225,8 +223,6 @@ def take_gpu(devices: Sequence[str], note: Callable[[str], None]) -> str:
         devices: at least one; one that stands twice is for two jobs at once.
         note: takes a line if it waits.
     """
-    from agt.store import Lock
-
     scheduled = f".{job}" if (job := os.environ.get("SLURM_JOB_ID")) else ""  # there GPUs are numbered anew
     names = {f"{name}{scheduled}-{devices[:at].count(name)}".replace("/", "_"): name for at, name in enumerate(devices)}
     folder, waiting = _gpu_locks(), False

@@ -1,6 +1,6 @@
 """What ``-m`` does: a sweep that goes on where an earlier call of it stopped.
 
-Only records count. A job is done if a finished run in the sweep's folder has its signature (signature.py) and every file of
+Only records count. A job is done if a finished run in the sweep's folder has its signature (jobs.py) and every file of
 it is as the run wrote it; what a launcher or a process says of a job, or fails to say, changes nothing. One run stands for
 one job, so that a sweep over what a signature leaves out, such as compute.kernel, keeps all its jobs.
 """
@@ -8,8 +8,8 @@ one job, so that a sweep over what a signature leaves out, such as compute.kerne
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -25,17 +25,24 @@ from omegaconf import OmegaConf
 from agt.errors import AgtError, ConfigError
 from agt.store import Lock, is_locked, write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.configuration import combinations, compose_with_hydra, plain
+from agt_cli.configuration import combinations, compose_with_hydra, flat, plain
 from agt_cli.errors import failure
-from agt_cli.jobs import command_line, refresh_index, resolve_settings, run_job, signature_or_empty
+from agt_cli.jobs import (
+    command_line,
+    erasing,
+    refresh_index,
+    resolve_settings,
+    run_job,
+    signature_or_empty,
+    signatures_on_earlier_states,
+)
 from agt_cli.process import Share, raising_terminated, visible_gpus
-from agt_cli.report.console import Console, show
+from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import LOCK, Run, jobs_of, open_run
-from agt_cli.report.markdown import Markdown, document, markdown_table, report_page
-from agt_cli.report.markdown import plain as escaped
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain as escaped, report_page
 from agt_cli.report.record import csv_bytes
-from agt_cli.signature import erasing, signatures_on_earlier_states
 
+Task = Callable[[], dict[str, Any]]
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
 STANDARD_INPUT = "-"  # what ids and inputs call it
 DYING_SECONDS = 5.0  # that processes have to end after their launcher has
@@ -76,7 +83,6 @@ class Job:
 
     @property
     def label(self) -> str:
-        """As messages call it."""
         return f"job {self.number}" + (f" ({' '.join(self.differs)})" if self.differs else "")
 
     @property
@@ -107,17 +113,7 @@ class Job:
         known = self.state == "failed" and isinstance(code, int)
         return 0 if self.state == "done" else code if known else AgtError.exit_code  # type: ignore[return-value]
 
-    def ended(self, result: Mapping[str, Any]) -> "Job":
-        """The job after its process, by its record.
-
-        Args:
-            result: what the process returned; empty: it did not.
-        """
-        there = (self.folder / "status.json").exists()
-        return replace(self, run=Run.at(self.folder) if there else None, result=result)
-
     def as_json(self, command: str) -> dict[str, Any]:
-        """Its part of the object of --json."""
         run, settings = self.run, dict(map(_key_and_value, self.differs))
         number = {"job": self.number} if self.number >= 0 else {}
         about = {"command": command, **number, "run": str(self.folder), "state": self.state, "settings": settings}
@@ -125,6 +121,11 @@ class Job:
             return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
         facts = {"metrics": run.metrics, "data_digest": run.environment.get("data_digest"), "digest": run.digest}
         return {**about, "done_before": self.before, **{key: fact for key, fact in facts.items() if fact}, **self.result}
+
+
+def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
+    """By its record; and by what its process returned, if it did."""
+    return replace(job, run=Run.at(job.folder) if (job.folder / "status.json").exists() else None, result=result)
 
 
 def _key_and_value(word: str) -> tuple[str, str]:
@@ -180,26 +181,31 @@ class Sweep:
             AgtError: the launcher started nothing.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder, self.console):
+        lock = _take_lock(self.folder, self.console)
+        try:
             self._divide_machine()
             jobs = plan_jobs(self.command, self.folder, self.jobs, self.console.note)
-            results: dict[Path, Mapping[str, Any]] = {}
-            try:
-                self._run([job for job in jobs if not job.before], results)
-            finally:
-                ended = [job if job.before else job.ended(results.get(job.folder, {})) for job in jobs]
-                self.table = JobTable(self.folder, self.command, ended)
-                self.table.write()
-                refresh_index(self.folder, self.jobs[0].settings.get("output_dir"), self.console)
-            for job in ended:
-                if job.error and (self.elsewhere or job.state != "failed"):  # in this process it has said so itself
-                    self.console.error(f"{job.label}: {job.error}")
+            self._run_and_tell(jobs)
+        finally:
+            lock.release()
+
+    def _run_and_tell(self, jobs: Sequence[Job]) -> None:
+        results: dict[Path, Mapping[str, Any]] = {}
+        try:
+            self._run([job for job in jobs if not job.before], results)
+        finally:
+            ended = [job if job.before else _as_it_ended(job, results.get(job.folder, {})) for job in jobs]
+            self.table = JobTable(self.folder, self.command, ended)
+            self.table.write()
+            refresh_index(self.folder, self.jobs[0].settings.get("output_dir"), self.console)
+        for job in ended:
+            if job.error and (self.elsewhere or job.state != "failed"):  # in this process it has said so itself
+                self.console.error(f"{job.label}: {job.error}")
 
     def _compose(self, lines: Sequence[tuple[str, ...]]) -> list[Job]:
         """Every job of the call, composed before the first is run: an override that does not fit stops all."""
         jobs = [self._job(number, line) for number, line in enumerate(lines)]
-        _check_one_erasure_each(self.command, jobs)
-        _check_standard_input(jobs)
+        _check_inputs(self.command, jobs)
         return [
             replace(job, differs=own) for job, own in zip(jobs, _differing([job.overrides for job in jobs]), strict=True)
         ]
@@ -244,79 +250,61 @@ class Sweep:
 
     def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
         """Launch jobs, and again those that a launcher that broke down had not started yet."""
-        size = self.batch or len(jobs)
-        for start in range(0, len(jobs), max(size, 1)):
-            waiting: Sequence[Job] = jobs[start : start + size]
-            while waiting:
-                trouble = self._launch(waiting, results)
+        size = self.batch or max(len(jobs), 1)
+        batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+        while batches:
+            waiting = batches.pop(0)
+            try:
+                self._launch(waiting, results)
+            except Exception as error:
+                _wait_for_dying(waiting)
                 left = [job for job in waiting if not (job.folder / "status.json").exists()]
-                if trouble is None or not left:
-                    break
-                first_line = f"{type(trouble).__name__}: {str(trouble).partition('.')[0].strip()}"
+                first_line = f"{type(error).__name__}: {str(error).partition('.')[0].strip()}"
                 if len(left) == len(waiting):
-                    raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from trouble
-                broken = f"{self.launcher_name} broke down ({first_line})"
-                self.console.note(f"{broken}, and is started again for what it left: {len(left)} jobs")
-                waiting = left
+                    raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from error
+                if left:
+                    broken = f"{self.launcher_name} broke down ({first_line})"
+                    self.console.note(f"{broken}, and is started again for what it left: {len(left)} jobs")
+                    batches.insert(0, left)
 
-    def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> Exception | None:
-        """Have the launcher run jobs, and note what they return; what it raises is returned, once they all have ended."""
+    def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
+        """Have the launcher run jobs, and note what they return."""
         if self.elsewhere:
-            count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
-            self.console.note(f"{count}, started by {self.launcher_name}")
-        tasks = [Task(self.command, self.line, self.console, job, self.share) for job in jobs]
-        try:
-            for job, result in zip(jobs, LAUNCH[self.kind](self.launcher, tasks), strict=True):
-                results[job.folder] = result
-        except Exception as error:
-            _wait_for_dying(jobs)
-            return error
-        return None
+            self.console.note(f"{len(jobs)} job{'s' * (len(jobs) > 1)}, started by {self.launcher_name}")
+        task = partial(perform, self.command, self.line, self.console, self.share, os.getpid())
+        launched = LAUNCH[self.kind](self.launcher, [partial(task, job) for job in jobs])
+        results.update(zip((job.folder for job in jobs), launched, strict=True))
 
 
-@dataclass(frozen=True)
-class Task:
-    """A job as a launcher calls it, in this process or, a copy of it, in another.
+def perform(command: str, line: tuple[str, ...], console: Console, share: Share, process: int, job: Job) -> dict[str, Any]:
+    """Run a job as a launcher calls it, in this process or in another; returns what --json shows of it.
 
     It never raises: its record says how it ended, and what it returns says the same to whoever still listens.
 
-    Attributes:
-        command: its name.
+    Args:
         line: of the command, as typed.
-        console: the user's.
-        job: what is to be run.
         share: of the machine, for a job in another process.
         process: the one that the user started.
     """
-
-    command: str
-    line: tuple[str, ...]
-    console: Console
-    job: Job
-    share: Share
-    process: int = field(default_factory=os.getpid)
-
-    def __call__(self) -> dict[str, Any]:
-        """Run it; returns what --json shows of it."""
-        job, elsewhere = self.job, os.getpid() != self.process
-        self.console.note(f"-- {job.label}")
-        try:
-            with command_line(self.line), raising_terminated():  # nobody else listens in a launcher's process
-                if elsewhere:
-                    self.share.apply(job.settings, self.console.note)
-                HydraConfig.instance().set_config(job.config)
-                console = Console(json=True, quiet=True) if elsewhere else self.console
-                result = run_job(self.command, job.settings, job.folder, console, job.overrides, sweep=True)
-        except Exception as error:
-            failed = failure(error, usage.COMMANDS[self.command].config, (), self.console.verbose)
+    elsewhere = os.getpid() != process
+    console.note(f"-- {job.label}")
+    try:
+        with command_line(line), raising_terminated():  # nobody else listens in a launcher's process
             if elsewhere:
-                self.console.note(f"{job.label}: failed, {job.folder}")
-            else:
-                self.console.error(f"{job.label}: {failed['error']}")
-            return {"command": self.command, "run": str(job.folder), **failed}
-        if elsewhere:  # of many at once, one line each; the table says the rest
-            self.console.note(f"{job.label}: done, {job.folder}")
-        return result
+                share.apply(job.settings, console.note)
+            HydraConfig.instance().set_config(job.config)
+            words = Console(json=True, quiet=True) if elsewhere else console
+            result = run_job(command, job.settings, job.folder, words, job.overrides, sweep=True)
+    except Exception as error:
+        failed = failure(error, usage.COMMANDS[command].config, (), console.verbose)
+        if elsewhere:
+            console.note(f"{job.label}: failed, {job.folder}")
+        else:
+            console.error(f"{job.label}: {failed['error']}")
+        return {"command": command, "run": str(job.folder), **failed}
+    if elsewhere:  # of many at once, one line each; the table says the rest
+        console.note(f"{job.label}: done, {job.folder}")
+    return result
 
 
 # -- launchers ---------------------------------------------------------------------------------------------------------
@@ -378,8 +366,11 @@ LAUNCH: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, A
 """By the class that the settings of a launcher name, whatever the user's own file of them is called."""
 
 
-def _check_one_erasure_each(command: str, jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where two jobs would change one run."""
+def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where two jobs would change one run, or one would read standard input.
+
+    A second call could not tell that its standard input asks something else.
+    """
     runs = [str(job.settings["run"]) for job in jobs if erasing(command, job.settings)]
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
@@ -387,12 +378,8 @@ def _check_one_erasure_each(command: str, jobs: Sequence[Job]) -> None:
             f"run={again}: several jobs would erase from this run, and each changes it for the next: give one line after "
             "the other; to compare methods, rehearse=true carries each out on a copy"
         )
-
-
-def _check_standard_input(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where a job would read standard input: a second call could not tell that it asks something else."""
-    keys = ("ids", "inputs")
-    key = next((key for key in keys for job in jobs if str(job.settings.get(key)) == STANDARD_INPUT), None)
+    keys = (key for key in ("ids", "inputs") for job in jobs if str(job.settings.get(key)) == STANDARD_INPUT)
+    key = next(keys, None)
     if key is not None:
         raise ConfigError(
             f"{key}=-: jobs of a sweep are recognised by what they read, and standard input is gone once it is read: give "
@@ -400,18 +387,14 @@ def _check_standard_input(jobs: Sequence[Job]) -> None:
         )
 
 
-@contextmanager
-def _locked(sweep: Path, console: Console) -> Iterator[None]:
+def _take_lock(sweep: Path, console: Console) -> Lock:
     """Keep other processes from running the same sweep, as long as this one lives."""
     lock = Lock(sweep / LOCK)
     if not lock.take():
         raise ConfigError(f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name")
     if not lock.works:
         console.note(f"note: the file system of {sweep} keeps no locks: do not run this sweep twice at once")
-    try:
-        yield
-    finally:
-        lock.release()
+    return lock
 
 
 def _wait_for_dying(jobs: Sequence[Job]) -> None:
@@ -434,15 +417,11 @@ def plan_jobs(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[st
     note = cache(note)  # a run may be looked at for several jobs: each line once
     left = [run for run in jobs_of(sweep) if run.command == command]
     known: dict[int, Job] = {}
-    for same in (True, False):  # a job's very own run first
-        for job in jobs:
-            if job.number in known:
-                continue
-            for run in [run for run in left if _is_run_of(run, job) and (not same or run.overrides == job.overrides)]:
-                if _need_not_run(run, command, job, note):
-                    known[job.number] = replace(job, folder=run.folder, run=run, before=True)
-                    left.remove(run)
-                    break
+    pairs = [(job, run) for job in jobs for run in left if _is_run_of(run, job)]
+    for job, run in sorted(pairs, key=lambda pair: pair[1].overrides != pair[0].overrides):  # a job's very own run first
+        if job.number not in known and run in left and _need_not_run(run, command, job, note):
+            known[job.number] = replace(job, folder=run.folder, run=run, before=True)
+            left.remove(run)
     taken: set[Path] = set()
     return [known.get(job.number) or _in_new_folder(job, left, taken, note) for job in jobs]
 
@@ -507,7 +486,6 @@ class JobTable:
 
     @property
     def states(self) -> str:
-        """How the call's jobs stand, in words."""
         return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in self.jobs).items())
 
     @property
@@ -544,7 +522,8 @@ class JobTable:
         rows = []
         for job, row in zip(jobs, settings, strict=True):
             status, metrics = (job.run.status, job.run.metrics) if job.run else ({}, {})
-            given = {key: row.get(key) or _configured(job.run, key) for key in keys}
+            config = {key: value for key, value in flat(job.run.config) if value not in (None, {})} if job.run else {}
+            given = {key: row.get(key) or str(config.get(key, "")) for key in keys}
             about = {"run": job.folder.name, "job": job.number if job.number >= 0 else "", "state": job.state}
             about["before"] = job.before  # taken from an earlier call
             numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
@@ -571,7 +550,6 @@ class JobTable:
         return Markdown(f"[{escaped(name)}]({quote(name)}/{page})")
 
     def say(self, console: Console) -> None:
-        """Print it."""
         columns, cells = self._shown(self.rows(), str)  # errors were lines of their own
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         console.say(f"table: {self.sweep / 'sweep.csv'}")
@@ -587,19 +565,7 @@ class JobTable:
         columns = ["run", "state", *settings, *main, "seconds", *(name for name in last if rows[name].any())]
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
         table = [
-            [link(str(row[name])) if name == "run" else _cell(row[name], 1 if name == "seconds" else 3) for name in columns]
+            [link(str(row[name])) if name == "run" else cell(row[name], 1 if name == "seconds" else 3) for name in columns]
             for row in rows.to_dict("records")
         ]
         return columns, table
-
-
-def _configured(run: Run | None, key: str) -> str:
-    """A setting that this job's overrides leave as it is; empty: not known, or a whole group of them."""
-    node: Any = run.config if run else None
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return "" if node is None or isinstance(node, Mapping) else str(node)
-
-
-def _cell(value: Any, digits: int) -> str:
-    return "-" if value is None else show(value, digits) if isinstance(value, float) else str(value)

@@ -111,7 +111,6 @@ class Team:
 
     @property
     def described(self) -> dict[str, object]:
-        """For env.json."""
         return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
 
 
@@ -236,10 +235,10 @@ class Worker:
     def prepare(self, config: Mapping[str, Any]) -> None:
         """Read a training's data."""
 
-        from agt_cli.runs.prepare import prepare, settings_of
+        from agt_cli.runs.prepare import prepare, settings_to_train
 
         def make() -> tuple[Any, Any]:
-            settings = settings_of(config)
+            settings = settings_to_train(config)
             return settings, prepare(settings, Console(json=True, quiet=True))
 
         self.settings, self.prepared = self.team.made(make)

@@ -1,9 +1,13 @@
-"""Commands and their help. Nothing here imports torch, Hydra or a task, so that help is immediate."""
+"""Commands, their help, and what shells complete of them.
+
+Nothing here imports torch or a task, and Hydra for the completion of keys alone, so that help is immediate.
+"""
 
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -85,7 +89,7 @@ class Command:
     """One command: the module that runs it, its primary configuration, what its help says, and the words it takes.
 
     Attributes:
-        path: of its module. No dotted name, as ``code_digest`` follows these: no training reaches every command.
+        path: of its module.
         recorded: it leaves a run record; False: it looks, and writes nothing.
     """
 
@@ -98,7 +102,6 @@ class Command:
 
     @property
     def module(self) -> str:
-        """The dotted name of its module."""
         return self.path.replace("/", ".")
 
 
@@ -238,7 +241,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "agt_cli/commands/doctor",
         "doctor",
-        "versions, device, kernels, threads, floating point, disk, data and your own ./conf: what is wrong, and what to do",
+        "versions, device, kernels, threads, floating point and disk: what is wrong, and what to do",
         (
             "agt doctor",
             "agt doctor data_dir=/data --json",
@@ -294,22 +297,30 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    before, bare = [name], bare_words(rest)
-    settings: list[str] = []
-    for word in COMMANDS[name].words:
-        if word.after not in ("", before[-1]):
-            continue
-        if len(settings) == len(bare):
-            raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(word.known)}")
-        given = rest[bare[len(settings)]]
+    bare, before = bare_words(rest), [name]
+    found, missing = words_of(name, [rest[place] for place in bare])
+    for word, given in found:
         if not word.free and given not in word.known:
             raise ConfigError(f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}")
         before.append(given)
-        settings.append(f"{word.key}={quoted(given) if word.free else given}")
+    if missing:
+        raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(missing.known)}")
+    settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
     taken, options = bare[: len(settings)], _options(rest)
     others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
     # Hydra wants its options on one side.
     return [*settings, *map(_readable, others), *(rest[place] for place in options)]
+
+
+def words_of(name: str, bare: Sequence[str]) -> tuple[list[tuple[Word, str]], Word | None]:
+    """(the words that a command takes, each with what stands there; the first that is missing)."""
+    found: list[tuple[Word, str]] = []
+    for word in COMMANDS[name].words:
+        if word.after in ("", found[-1][1] if found else ""):
+            if len(found) == len(bare):
+                return found, word
+            found.append((word, bare[len(found)]))
+    return found, None
 
 
 def settings_of_sweep(rest: Sequence[str]) -> list[str]:
@@ -358,8 +369,11 @@ def _options(rest: Sequence[str]) -> list[int]:
 def _readable(word: str) -> str:
     """A setting whose value Hydra's grammar would not take is text: names of files, in any language and with any sign.
 
-    A home directory is put in its place, which shells leave alone behind an equals sign.
+    A home directory is put in its place, which shells leave alone behind an equals sign. A learner of the user's own has
+    settings that no configuration knows.
     """
+    if word.startswith("certificate.learner."):
+        word = f"++{word}"
     key, equals, value = word.partition("=")
     if value.startswith("~/"):
         value = os.path.expanduser(value)
@@ -406,7 +420,7 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     for group in groups(command.config):
         lines += _section(f"{group}=", [(option, summary(text)) for option, text in options(group).items()])
     lines += _section("settings", _settings(_lines(command.config)))
-    for group, option in _chosen(command, rest):
+    for group, option in _chosen(name, rest):
         inside = _settings(options(group)[option].splitlines())
         own = [(f"{group}.{setting}", about) for setting, about in inside if not setting.startswith("_target_=")]
         lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
@@ -469,14 +483,11 @@ def summary(text: str) -> str:
     return ""
 
 
-def _chosen(command: Command, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _chosen(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(group, option) of what a command line chooses, by a word or by GROUP=NAME; what there is not is left out."""
-    bare, before = [rest[place] for place in bare_words(rest)], ""
     chosen = dict(word.split("=", 1) for word in rest if "=" in word)
-    for word in command.words:
-        if bare and word.after in ("", before):
-            chosen[word.key] = before = bare.pop(0)
-    known = (group for group in groups(command.config) if chosen.get(group) in options(group))
+    chosen |= {word.key: given for word, given in words_of(name, [rest[place] for place in bare_words(rest)])[0]}
+    known = (group for group in groups(COMMANDS[name].config) if chosen.get(group) in options(group))
     yield from ((group, chosen[group]) for group in known)
 
 
@@ -509,3 +520,101 @@ def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], .
         broken = TextWrapper(max(get_terminal_size().columns, width + 44), subsequent_indent=" " * (width + 4))
         lines = [part for line in lines for part in broken.wrap(line)]
     return ["", f"{title}:", *lines] if rows else []
+
+
+# -- what a shell completes: names of files are its own; Hydra is loaded for keys alone ------------------------------------
+
+SCRIPTS = {
+    "bash": r"""# completion of agt for bash; in ~/.bashrc: eval "$(agt completion bash)"
+_agt_complete() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+        "${COMP_WORDS[0]}" completion --query bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    case "${COMPREPLY[0]}" in *[=.]) compopt -o nospace 2>/dev/null ;; esac
+    return 0
+}
+complete -o default -F _agt_complete agt""",
+    "zsh": r"""# completion of agt for zsh; in ~/.zshrc, after compinit: eval "$(agt completion zsh)"
+_agt_complete() {
+    local -a open whole
+    local line
+    while IFS= read -r line; do
+        case "$line" in *[=.]) open+=("$line") ;; *) whole+=("$line") ;; esac
+    done < <("${words[1]}" completion --query zsh "${(@)words[2,CURRENT]}" 2>/dev/null)
+    (( ${#open} )) && compadd -S '' -- "${open[@]}"
+    (( ${#whole} )) && compadd -- "${whole[@]}"
+    (( ${#open} + ${#whole} )) || { compset -P '*='; _files }
+}
+compdef _agt_complete agt""",
+    "fish": r"""# completion of agt for fish; in ~/.config/fish/config.fish: agt completion fish | source
+complete -c agt -a '(agt completion --query fish (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'""",
+}
+INSTALL = (
+    'eval "$(agt completion bash)" completes in this bash; the same line in ~/.bashrc in every one (zsh, fish: likewise)'
+)
+
+
+def completion(arguments: Sequence[str]) -> int:
+    """``agt completion SHELL`` prints what the shell is to load; the shell then asks with ``--query``.
+
+    Raises:
+        ConfigError: no shell is named, or one that has no script.
+    """
+    if arguments[:1] == ["--query"]:
+        typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(arguments[2:])).split("\0")  # bash cuts words at = and : as well
+        done = typed[-1].rfind("=") + 1 if arguments[1] == "bash" else 0
+        with suppress(Exception):  # whatever a user's own file holds: nobody asked for a message here
+            for candidate in sorted(set(candidates(typed))):
+                print(candidate[done:])
+        return 0
+    shell = next((word for word in arguments if not word.startswith("-")), "")
+    if {"-h", "--help", "help"} & set(arguments):
+        print(f"usage: agt completion {'|'.join(SCRIPTS)}\n\n{INSTALL}")
+    elif shell in SCRIPTS:
+        print(SCRIPTS[shell])
+    else:
+        missing = f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}" if shell else f"which shell: {', '.join(SCRIPTS)}?"
+        raise ConfigError(f"agt completion: {missing}; {INSTALL}")
+    return 0
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """What the last word may become.
+
+    Args:
+        words: those behind ``agt``, the last one as far as it was typed.
+    """
+    *before, typed = words
+    line = [word for word in before if word not in ("-q", "-v", "--quiet", "--verbose", "--json")]
+    known: Iterable[str] = ()
+    if typed.startswith("-"):
+        known = OPTIONS
+    elif not line or line == ["help"]:
+        known = (*COMMANDS, *([] if line else ["help", "completion"]))
+    elif line == ["completion"]:
+        known = SCRIPTS
+    elif line[0] in COMMANDS:
+        known = _open_settings(line[0], line[1:], typed)
+    return [word for word in known if word.startswith(typed)]
+
+
+def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
+    """A word that the command takes, a group, an option of one, or a key, one level at a time."""
+    config = COMMANDS[name].config
+    known = groups(config)
+    group, equals, _ = typed.partition("=")
+    if equals:
+        yield from (f"{group}={option}" for option in (options(group) if group in known else ()))
+        return
+    _, missing = words_of(name, [before[place] for place in bare_words(before)])
+    if missing:
+        yield from () if missing.free else missing.known
+        return
+    yield from (f"{group}=" for group in known)
+    from agt_cli.configuration import compose_unresolved, flat
+
+    chosen = [f"{group}={option}" for group, option in _chosen(name, before)]
+    for key, _ in flat(compose_unresolved(config, chosen)):
+        head, dot, _ = key[len(typed) :].partition(".")
+        yield f"{typed}{head}." if dot and key.startswith(typed) else f"{key}="

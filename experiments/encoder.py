@@ -339,7 +339,7 @@ def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
 def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     """A hash of all that determines the base model; what only says where to find it does not enter.
 
-    This module's code, with what it imports, versions and the kind of machine are in it: none of them promises the same
+    The code of this package and of agt, versions and the kind of machine are in it: none of them promises the same
     last bits after a change.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}

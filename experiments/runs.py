@@ -72,7 +72,6 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     return pd.read_parquet(BytesIO(table)), head["facts"]
 
 
-COMPUTE = ("agt.models.model", "agt_cli.runs.prepare", "agt_cli.runs.prepare", answers.__module__)
 PLACES = ("output_dir", "data_dir")
 
 
@@ -297,7 +296,7 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 @cache
 def _code(targets: tuple[str, ...]) -> str:
     """The digest of the code that results come from, read once."""
-    return code_digest((*COMPUTE, *targets))
+    return code_digest(("agt_cli", __name__, *targets))
 
 
 KEY = "halves"  # public key of the hash

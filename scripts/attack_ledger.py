@@ -1,7 +1,6 @@
 """Kills processes that spend one ledger's budget, at random moments, and checks that nothing is lost or spent twice.
 
     python scripts/attack_ledger.py [--trials 10000] [--seed 0] [--processes 16] [--folder .]
-    python scripts/attack_ledger.py --opening 1000 1000000     # how long a ledger of so many single answers takes to open
 
 One trial is one kill -9, of a process that debits, keeps answers and asks for kept ones in a loop, while the others do the
 same on the same ledger; now and then all of them are killed at once, so that SQLite's log must be recovered. Whatever
@@ -12,22 +11,15 @@ each debit that returned. Exit code 1 if anything is not so.
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # this tree, whatever is installed
 
-from killing import CHARGE, Killed, attack  # noqa: E402
-
-from agt.ledger.book import AdmittedTable, Population  # noqa: E402
-from agt.ledger.ledger import Ledger  # noqa: E402
-from agt.mechanisms.composition import Allowance  # noqa: E402
+from killing import Killed, attack  # noqa: E402
 
 COLUMNS = ("second head", "ledgers", "kills", "debits told", "debits in chain", "answers told", "kept", "refused", "faults")
 
@@ -39,10 +31,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--capacity", type=int, default=1500, help="releases that a ledger's budget holds")
     parser.add_argument("--folder", default=".", help="on the disk to be looked at")
-    parser.add_argument("--opening", type=int, nargs="+", help="numbers of answers")
     options = parser.parse_args()
-    if options.opening:
-        return opening(options.opening, options.folder)
     ledgers: list[Killed] = []
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=options.folder) as home:
@@ -58,40 +47,6 @@ def main() -> int:
         print(" | ".join(map(str, (second, *row(some)))))
     print(f"{time.perf_counter() - start:.0f} s, {options.processes} processes at a time")
     return int(any(ledger.faults for ledger in ledgers))
-
-
-OPENS = """
-import sys, time
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-from agt.ledger.ledger import Ledger
-peak = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-imported, start = peak(), time.perf_counter()
-with Ledger.open(Path(sys.argv[1])) as ledger:
-    opened, most = time.perf_counter() - start, peak()
-    assert len(ledger.stored([(7).to_bytes(32)])) == 1
-    print(f"{opened:.3f} | {most:.0f} | {imported:.0f} | {time.perf_counter() - start - opened:.3f}")
-"""
-
-
-def opening(counts: list[int], folder: str) -> int:
-    """Print what it takes to open ledgers of so many answers, each debited by itself, in processes of their own."""
-    print("answers | s to open | MB, with imports | MB, imports alone | s for an answer of the first day")
-    for count in counts:
-        with tempfile.TemporaryDirectory(dir=folder) as home:
-            path = Path(home) / "many.ledger"
-            population = Population("many", "one person", "add_remove", Allowance(2 * count * 0.01))
-            head = Path(home) / "many.head"
-            tables = [AdmittedTable("people", CHARGE.data)]
-            with Ledger.create(path, population, head, tables) as ledger, ExitStack() as stack:
-                stack.enter_context(ledger._store.transaction())  # one for all of them
-                stack.enter_context(mock.patch.object(ledger._store, "transaction", nullcontext))
-                stack.enter_context(mock.patch("os.fsync"))
-                for number in range(count):
-                    ledger.answer(ledger.debit(CHARGE, 1), {number.to_bytes(32): number % 2})
-            done = subprocess.run([sys.executable, "-c", OPENS, path, ROOT], capture_output=True, text=True, check=True)
-            print(f"{count} | {done.stdout.strip()}", flush=True)
-    return 0
 
 
 def row(ledgers: list[Killed]) -> tuple[int, ...]:

@@ -7,15 +7,9 @@ own: seconds of the clock and of the processor (busy), rows per second of the la
 other work on the machine does not change, and the most memory it held. PyTorch reads the same parquet, makes
 the same features (agt's own encoding, block by block) and takes the greater of its logits: no guarantee, no record. The
 floor that is asked for: memory that grows by less than 500 bytes a row, and a tenth of PyTorch's rows per second.
-
-    python scripts/bench_serving.py --lines [questions]
-
-JSON lines to one process: a question is sent when the answer to the one before has come, or in batches of 1,000; with and
-without a ledger, which takes two durable writes for each debit and its answers; and the disk's own fsync beside it.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -68,16 +62,13 @@ def prepare(home: Path, counts: list[int]) -> None:
         pq.write_table(rows_of(count, 1), home / f"q{count}.parquet")
     lists = {name: [f"{name}{word}" for word in range(size)] for name, size in WORDS.items()}
     sizes = ("dataset.classes=[no,yes]", "dataset.declared_size=15000", "training.chosen_on=public")
-    columns = (f"+dataset.numeric={_plain(NUMERIC)}", f"+dataset.categorical={_plain(lists)}")
+    declared = {"numeric": json.dumps(NUMERIC), "categorical": json.dumps(lists)}
+    columns = (f"+dataset.{group}={node}".replace('"', "") for group, node in declared.items())
     file = ("dataset=table", "dataset.label=label", f"dataset.path={home / 'train.parquet'}")
     agt("train", *file, *sizes, *columns, f"hydra.run.dir={home / 'run'}", home=home)
     pq.write_table(rows_of(10, 2), home / "few.parquet")
     asked = (f"run={home / 'run'}", f"inputs={home / 'few.parquet'}", f"hydra.run.dir={home / 'released'}")
     agt("predict", *asked, "mechanism=release_weights", "total.eps=1", "total.delta=1e-5", home=home)
-
-
-def _plain(node: dict[str, list[object]]) -> str:
-    return json.dumps(node).replace('"', "")
 
 
 def agt(*arguments: str, home: Path) -> None:
@@ -115,63 +106,6 @@ def measured(command: list[str]) -> Measured:
     done = subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True, text=True)
     seconds, most = map(float, done.stdout.split()[-2:])
     return Measured(time.perf_counter() - started, seconds, most / 1024)
-
-
-def lines(home: Path, count: int, *settings: str, batch: int = 1) -> tuple[float, float]:
-    """(seconds until the first answer, answers a second from then on) of one session."""
-    rows = [{k: v for k, v in row.items() if k != "label"} for row in rows_of(count * batch, count + batch).to_pylist()]
-    asked = [
-        json.dumps({"records": rows[i : i + batch]} if batch > 1 else {"record": rows[i]})
-        for i in range(0, len(rows), batch)
-    ]
-    command = [sys.executable, "-m", "agt_cli", "predict", f"run={home / 'run'}", "inputs=-", *settings, "-q"]
-    started = time.perf_counter()
-    with subprocess.Popen(command, cwd=home, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdout.readline()
-        for place, line in enumerate(asked):
-            process.stdin.write(f"{line}\n")
-            if "error" in json.loads(process.stdout.readline()):
-                raise RuntimeError("a question was not answered")
-            if not place:
-                first = time.perf_counter()
-        last = time.perf_counter()
-        process.stdin.close()
-    return first - started, (len(rows) - batch) / (last - first)
-
-
-def fsyncs(home: Path, count: int = 200) -> float:
-    """How many small durable writes the disk takes a second."""
-    started = time.perf_counter()
-    with (home / "fsync").open("wb", buffering=0) as file:
-        for _ in range(count):
-            file.write(bytes(200))
-            os.fsync(file.fileno())
-    return count / (time.perf_counter() - started)
-
-
-def sessions(count: int) -> int:
-    """Measure and print JSON lines."""
-    each = "mechanism.eps=1e-4"
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        prepare(home, [])
-        budget = ("total.eps=1e6", "unit=one person")
-        agt_plain = [sys.executable, "-m", "agt_cli", "ledger", "init", "people", f"run={home / 'run'}", *budget]
-        subprocess.run(agt_plain, cwd=home, check=True, stdout=-3, stderr=-3)
-        print(f"{'the disk':44s}{fsyncs(home):12,.0f} fsync/s")
-        for name, settings in {
-            "seed (a simulation: nothing is counted)": (each, "seed=1"),
-            "ledger=none": (each, "ledger=none"),
-            "ledger=people": (each, "ledger=people"),
-            "ledger=people lot=1000": (each, "ledger=people", "lot=1000"),
-        }.items():
-            start, alone = lines(home, count, *settings)
-            _, batches = lines(home, 10, *settings, batch=1000)
-            rates = f"{alone:12,.0f} answers/s one by one{batches:12,.0f} in batches of 1,000"
-            print(f"{name:44s}{rates}; first after {start:.1f} s")
-    return 0
 
 
 def main(counts: list[int]) -> int:
@@ -226,7 +160,5 @@ def _verdict(counts: list[int], found: dict[str, list[Measured]]) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--torch"]:
         torch_alone(*sys.argv[2:])
-    elif sys.argv[1:2] == ["--lines"]:
-        sys.exit(sessions(int((sys.argv[2:] or ["500"])[0])))
     else:
         sys.exit(main([int(word) for word in sys.argv[1:]] or [100_000, 1_000_000]))

@@ -31,14 +31,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import traceback
 from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import yaml
@@ -46,7 +45,7 @@ import yaml
 BASE = "837fd68"
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
-HOME = Path(tempfile.gettempdir()) / f"agt-golden-{os.getuid()}"
+HOME = Path(tempfile.gettempdir()) / f"golden-agt-{os.getuid()}"
 LIMIT_SECONDS = 240
 CRASHED = 70
 PAGES = {".md", ".html", ".png", ".pdf", ".svg"}
@@ -99,7 +98,8 @@ def compare(before: Path, after: Path) -> list[Difference]:
     old, new = files_of(before), files_of(after)
     gone = [Difference(name, "missing") for name in sorted(old - new)]
     come = [Difference(name, "new") for name in sorted(new - old)]
-    both = (difference(name, content(before / name), content(after / name)) for name in sorted(old & new) if is_read(name))
+    read = (name for name in sorted(old & new) if Path(name).suffix not in PAGES | SAID)
+    both = (difference(name, content(before / name), content(after / name)) for name in read)
     return gone + come + [found for found in both if found is not None]
 
 
@@ -107,11 +107,6 @@ def files_of(folder: Path) -> set[str]:
     """Paths in it, without those that SQLite keeps beside an open database: ``content`` reads the rows through them."""
     paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return {path for path in paths if not path.endswith(("-wal", "-shm"))}
-
-
-def is_read(name: str) -> bool:
-    """Whether programs read the file."""
-    return Path(name).suffix not in PAGES | SAID
 
 
 def content(path: Path) -> bytes:
@@ -201,41 +196,22 @@ def run_chains(tree: Path, chains: dict[str, list[str]], jobs: int, to: dict[str
 def serve(plan: dict[str, Any]) -> None:
     """Import the tree once, then fork a process for each command line: several chains at once, each in order."""
     load(Path(plan["tree"]))
-    chains, locks = plan["chains"], dict[str, IO[str]]()
-    waiting, running = list(chains), dict[int, tuple[str, int]]()
+    chains, running = plan["chains"], dict[int, tuple[str, int]]()
+    waiting = list(chains)
     while waiting or running:
-        free = (name for name in waiting if len(running) < plan["jobs"] and lock(name, locks))
-        if name := next(free, None):
-            waiting.remove(name)
+        if waiting and len(running) < plan["jobs"]:
+            name, step = waiting.pop(0), 0
             inputs(HOME / "work" / name)
-            running[started(name, 0, chains[name][0])] = name, 0
-        elif not running:
-            time.sleep(0.2)  # another tree runs these
         else:
             process, status = os.wait()
             name, step = running.pop(process)
             end(name, step, chains[name][step], os.waitstatus_to_exitcode(status))
-            if step + 1 < len(chains[name]):
-                running[started(name, step + 1, chains[name][step + 1])] = name, step + 1
-            else:
-                put(HOME / "work" / name, Path(plan["to"][name]))
-                locks.pop(name).close()
-
-
-def lock(name: str, locks: dict[str, IO[str]]) -> bool:
-    """Take a chain's folder for this process, unless another has it."""
-    file = (HOME / f"{name}.lock").open("w")
-    with suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locks[name] = file
-    return name in locks
-
-
-def put(made: Path, to: Path) -> None:
-    """A chain's folder in the place of an earlier one."""
-    shutil.rmtree(to, ignore_errors=True)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(made, to)
+            step += 1
+        if step < len(chains[name]):
+            running[started(name, step, chains[name][step])] = name, step
+        else:
+            shutil.rmtree(plan["to"][name], ignore_errors=True)
+            shutil.copytree(HOME / "work" / name, plan["to"][name], symlinks=True)
 
 
 def end(name: str, step: int, line: str, code: int) -> None:
@@ -344,10 +320,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     base = subprocess.run(["git", "-C", str(ROOT), "rev-parse", options.base], capture_output=True, text=True, check=True)
     before = {name: kept(base.stdout.strip()[:12], name, lines) for name, lines in chains.items()}
     after = {name: ROOT / ".golden" / name for name in chains}
-    absent = {name: lines for name, lines in chains.items() if not before[name].exists()}
-    if absent:
-        run_chains(checked_out(base.stdout.strip()[:12]), absent, options.jobs, before)
-    run_chains(ROOT, chains, options.jobs, after)
+    with (HOME / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another checkout runs in the same folders
+        absent = {name: lines for name, lines in chains.items() if not before[name].exists()}
+        if absent:
+            run_chains(checked_out(base.stdout.strip()[:12]), absent, options.jobs, before)
+        run_chains(ROOT, chains, options.jobs, after)
     return int(sum(report(name, compare(before[name], after[name])) for name in chains) > 0)
 
 

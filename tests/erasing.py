@@ -7,14 +7,12 @@ import numpy as np
 
 from agt.models.model import fit
 from agt.unlearning.account import Promise, Removal
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import Log, RequestEntry, as_words
+from agt.unlearning.log import REQUEST_LOG_FILE, Log, RequestEntry, as_words
 from agt_cli.report.console import Console
 from agt_cli.report.finished import commit, open_run, run_lock
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.runs.erased import environment_facts, key_of, prepare_without
 from agt_cli.runs.prepare import write_trained
-from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.queries import TrainedRun, environment_facts, key_of, prepare_without
 from agt_cli.unlearn.methods import ErasureJob, Method, pending
 
 QUIET = Console(quiet=True)
@@ -45,7 +43,7 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
             entry = RequestEntry(
                 kind, removal.promise.method, "id", records, units, said, run.digest, record.state, key.check
             )
-            record.write(LOG, log.append(entry).content)
+            record.write(REQUEST_LOG_FILE, log.append(entry).content)
             record.finish()
         commit(folder)
     return job, removal

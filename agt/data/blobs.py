@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from agt.data.dataset import Dataset, Plane, Records, default_ids, records
+from agt.data.dataset import Dataset, Plane, Records, default_ids, label_free_facts, records
 from agt.data.files import Columns, open_columns, same_shape
 from agt.data.labelled import queries, query_labels
 from agt.facts import grounds, proved
@@ -32,6 +32,7 @@ class Blobs:
         n_train: training records, half of each class.
         test_fraction: test records as a fraction of ``n_train``, drawn after the training records.
         seed: public seed of the generator.
+        label_free: ids are made without labels (relation=flip).
     """
 
     center: Positive
@@ -39,6 +40,7 @@ class Blobs:
     n_train: Annotated[int, Field(ge=2)] = 3000
     test_fraction: Annotated[float, Field(gt=0)] = 0.25
     seed: Annotated[int, Field(ge=0)] = 0
+    label_free: bool = False
 
     def load(self) -> Dataset:
         """Draw both splits from the public seed."""
@@ -48,11 +50,15 @@ class Blobs:
         return Dataset(
             name=f"blobs p={self.center:g} s={self.std:g} (synthetic)",
             classes=CLASSES,
-            train=_records(train_points, train_labels),
-            test=_records(test_points, test_labels),
+            train=self._records(train_points, train_labels),
+            test=self._records(test_points, test_labels),
+            label_free=self.label_free,
             declared_size=self.n_train,
             scaling={"features": "x1, x2, x1^2, x2^2, x1^3, x2^3", "center": self.center, "std": self.std},
-            selection=grounds(proved("each record is generated as a training or a test record; none is left out")),
+            selection=grounds(
+                proved("each record is generated as a training or a test record; none is left out"),
+                *label_free_facts(self.label_free, False),
+            ),
             preprocessing=grounds(proved("the six polynomial features are a fixed formula of one record")),
             size=proved("the generator's own constant"),
             plane=Plane(train_points, lift),
@@ -74,6 +80,5 @@ class Blobs:
         means = np.where(labels == 1, self.center, -self.center)[:, None]
         return means + self.std * rng.standard_normal((n, 2)), labels
 
-
-def _records(points: np.ndarray, labels: np.ndarray) -> Records:
-    return records(lift(points), labels, default_ids(points, labels))
+    def _records(self, points: np.ndarray, labels: np.ndarray) -> Records:
+        return records(lift(points), labels, default_ids(points, None if self.label_free else labels))

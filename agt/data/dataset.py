@@ -95,28 +95,6 @@ class Blocks:
         self._blocks, self._first, self._held = self._read(), 0, self._held[:0]
 
 
-class Numbered:
-    """The names "0", "1", ... of so many rows, for whoever takes slices of an array [n] str: none of them is held.
-
-    Args:
-        rows: how many.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.shape, self.dtype = (rows,), np.dtype(str)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
-        return (np.flatnonzero(places) if places.dtype == bool else places).astype(str)
-
-    def tolist(self) -> list[str]:
-        """All of them."""
-        return [str(row) for row in range(len(self))]
-
-
 class Mapped:
     """An array [n, ...] made of another's rows, each on its own: again for everybody who takes some, and never held.
 
@@ -137,9 +115,14 @@ class Mapped:
         return self._made(self._source[rows])
 
 
-def as_array(blocks: Blocks | Mapped | Numbered) -> np.ndarray:
+def as_array(blocks: Blocks | Mapped) -> np.ndarray:
     """For whoever takes slices of it, one after the other, and nothing else."""
     return cast(np.ndarray, blocks)
+
+
+def row_numbers(rows: int) -> np.ndarray:
+    """The names "0", "1", ... of so many rows, each made when it is taken."""
+    return as_array(Mapped(np.arange(rows), lambda numbers: numbers.astype(str)))
 
 
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
@@ -364,6 +347,22 @@ def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: 
     return declared(f"column '{column}' {says} ({setting})", _RENAMED)
 
 
+def label_free_facts(label_free: bool, given: bool) -> tuple[Fact, ...]:
+    """Condition b under relation=flip; nothing where it is not asked for.
+
+    Args:
+        given: ids, units, public flags or a split came with the records.
+    """
+    if not label_free:
+        return ()
+    if given:
+        words = "the ids, units, public flags and split that came with the records tell nothing of labels"
+        return (
+            declared(words, "one was made from labels: a hash of the whole row, a split with the same share of each class"),
+        )
+    return (proved("ids and split are made from features alone, and copies are numbered in the order of the rows"),)
+
+
 def public_fact(says: str) -> Fact:
     """Condition b for records that somebody marked public."""
     return declared(says, "a marked record is somebody's private one, or is marked because of others")
@@ -394,14 +393,15 @@ def split_fact(given: str | None, test_fraction: float, key: str) -> Fact:
     )
 
 
-def classes_fact(setting: str | None) -> Fact:
+def classes_fact(listed: bool, setting: str = "dataset.classes", found: str = "the data") -> Fact:
     """Condition e for the list of classes.
 
     Args:
-        setting: the setting that lists them; None: they were found in the data.
+        setting: the one that lists them.
+        found: where they were found if none does.
     """
-    if setting is None:
-        return void("the list of classes was found in the data: give the public list in dataset.classes")
+    if not listed:
+        return void(f"the list of classes was found in {found}: give the public list in {setting}")
     return declared(f"the list of classes is public ({setting})", "it was read off the records")
 
 
@@ -476,7 +476,7 @@ class Records:
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
             raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
-        repeated = None if isinstance(self.ids, Numbered) else most_frequent(self.ids)
+        repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique")
 
@@ -569,6 +569,7 @@ class Dataset:
         selection: condition b: ids, split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants only.
         size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
+        label_free: no id, unit, split or order was made from labels: relation=flip needs it.
         tested: whether there is a test split; programs that train on arrays of their own keep none here.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
@@ -588,6 +589,7 @@ class Dataset:
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)
     shard: bool = False
+    label_free: bool = False
     tested: bool = True
     notes: tuple[str, ...] = field(default=(), compare=False)
     settled: Mapping[str, object] = field(default_factory=dict, compare=False)

@@ -150,6 +150,11 @@ class Columns:
     first: int | None = None
     sent: bool = False
 
+    def __post_init__(self) -> None:
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
+        if repeated:
+            raise DataError(f"{self.path}: two columns are called '{min(repeated)}': rename or drop one")
+
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
         if name not in self.names:
@@ -536,18 +541,10 @@ def _member(path: Path, name: str) -> np.ndarray:
 def _open_table(path: Path, form: CsvFormat) -> Columns:
     if path.suffix.lower() == ".parquet":
         names = tuple(pa.parquet.read_schema(path).names)
-        _refuse_repeated(names, path)
         return Columns(path, names, lambda name: pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks())
     names = form.names(path)
-    _refuse_repeated(names, path)
     table = pa.csv.read_csv(path, *form.options(names))
     return Columns(path, names, lambda name: table.column(name).combine_chunks(), form)
-
-
-def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        raise DataError(f"{path}: two columns are called '{repeated[0]}': rename or drop one")
 
 
 def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
@@ -565,7 +562,6 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
     first = 0
     try:
         for names, read, rows in _blocks(path, form or CsvFormat()):
-            _refuse_repeated(names, path)
             yield Columns(path, names, read, form or CsvFormat() if is_delimited(path) else None, first)
             first += rows
     except _DAMAGED as error:

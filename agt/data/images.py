@@ -331,7 +331,7 @@ class MedMnist:
 
     def _classes_fact(self) -> Fact:
         if self.finetune_classes is not None:
-            return classes_fact("dataset.finetune_classes")
+            return classes_fact(True, "dataset.finetune_classes")
         if self._info is not None:
             return proved("the list of classes is MedMNIST's own, as published")
         return void(

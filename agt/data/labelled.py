@@ -21,7 +21,6 @@ from agt.data.dataset import (
     Blocks,
     DataError,
     Dataset,
-    Numbered,
     Outside,
     Records,
     as_array,
@@ -30,9 +29,11 @@ from agt.data.dataset import (
     features_fact,
     hash_split,
     id_facts,
+    label_free_facts,
     ordinal,
     public_fact,
     records,
+    row_numbers,
     row_words,
     size_fact,
     split_fact,
@@ -264,6 +265,7 @@ class LabelledFile(ABC):
         path: the file; a relative path is looked for in the working directory, then in ``data_dir``.
         label: column of the label.
         data_dir: the other place of relative paths.
+        label_free: ids and the hashed split are made without labels (relation=flip).
         id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
@@ -283,6 +285,7 @@ class LabelledFile(ABC):
     path: Path
     label: str
     data_dir: Path = Path("data")
+    label_free: bool = False
     id: str | None = None
     unit: str | None = None
     public: str | None = None
@@ -332,8 +335,8 @@ class LabelledFile(ABC):
 
     @property
     def _form(self) -> CsvFormat | None:
-        # How a csv is cut into cells; None: as usual.
-        return None
+        # How a csv is cut into cells, where a kind of file has such a setting; None: as usual.
+        return getattr(self, "csv", None)
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Grounds:
@@ -365,6 +368,7 @@ class LabelledFile(ABC):
             train=everyone[0].take(files[0].train),
             test=everyone[-1].take(files[-1].test),
             declared_size=self.declared_size,
+            label_free=self.label_free,
             scaling=features.scaling,
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
@@ -396,30 +400,28 @@ class LabelledFile(ABC):
         groups = {name: _subgroups(columns, name) for name in self.subgroups}
         parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(by): split}
         same_length(path, n, {**groups, **parts})
+        tags = None if self.label_free else labels
         if self.id is None:
-            ids = default_ids(*content, labels, units, public, split, exact=self.exact)
+            ids = default_ids(*content, tags, units, public, split, exact=self.exact)
         else:
             ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
             same_length(path, n, {self.id: ids})
+        given = any(names is not None for names in (self.id, units, public, split))
         facts = id_facts(self.id, ids, self.unit, units, self.public, self.id_permanent)
+        facts += label_free_facts(self.label_free, given)
         if test is not None:
             split = np.full(n, test)
         else:
             if split is None:
                 names = units if units is not None else ids if self.id is not None else None
                 if names is None:
-                    names = default_ids(*content, labels, public, numbered=False, exact=self.exact)
+                    names = default_ids(*content, tags, public, numbered=False, exact=self.exact)
                 split = hash_split(names, self.test_fraction, self.split_key)
-            self._check_split(split, path)
+            if split.all() or not split.any():
+                drawn = f": dataset.test_fraction={self.test_fraction:g} of {n} records, drawn by hash; "
+                remedy = f"{drawn}change dataset.test_fraction or dataset.split_key" if by is None else ""
+                raise DataError(f"{path}: the {'train' if split.all() else 'test'} split is empty{remedy}")
         return FileRows(columns, content, labels, ids, units, public, split, facts, groups, np.zeros(n, dtype=bool))
-
-    def _check_split(self, test: np.ndarray, path: Path) -> None:
-        if test.any() and not test.all():
-            return
-        drawn = f": dataset.test_fraction={self.test_fraction:g} of {len(test)} records, drawn by hash; "
-        remedy = f"{drawn}change dataset.test_fraction or dataset.split_key"
-        empty = "train" if test.all() else "test"
-        raise DataError(f"{path}: the {empty} split is empty{'' if getattr(self, self.SPLIT) else remedy}")
 
     def _marked(self, rows: FileRows, is_erased: IsErased) -> FileRows:
         marked = ~rows.test & is_erased(rows.ids, rows.ids if rows.units is None else rows.units)
@@ -430,7 +432,7 @@ class LabelledFile(ABC):
     def _ids_of_copies(self, rows: FileRows, at: np.ndarray | slice, numbered: bool) -> np.ndarray:
         # The ids that a file of these rows would give; not numbered, copies have the same.
         split = rows.test if getattr(self, self.SPLIT) else None  # a copy in the other split is numbered apart
-        parts = (*rows.content[1:], rows.labels, rows.units, rows.public, split)
+        parts = (*rows.content[1:], None if self.label_free else rows.labels, rows.units, rows.public, split)
         return default_ids(
             rows.content[0][at],
             *(None if part is None else part[at] for part in parts),
@@ -504,7 +506,7 @@ class LabelledFile(ABC):
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
             np.concatenate(labels),
-            whole.get(id, as_array(Numbered(rows))),
+            whole.get(id, row_numbers(rows)),
             groups={name: whole[name] for name in self.subgroups if name in whole},
             outside=_combined(outside),
         )
@@ -539,7 +541,7 @@ class LabelledFile(ABC):
         return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
-        return classes_fact(None if self.classes is None else "dataset.classes")
+        return classes_fact(self.classes is not None)
 
     def _split_fact(self) -> Fact:
         given = getattr(self, self.SPLIT)
@@ -601,6 +603,7 @@ def dataset_of(
     ids: np.ndarray | None = None,
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
+    label_free: bool = False,
 ) -> tuple[Dataset, np.ndarray]:
     """A dataset without a test split, and the values of its classes.
 
@@ -610,6 +613,7 @@ def dataset_of(
         ids: [n] unique names; None: hashes of the content.
         units: [n] whose record each is; None: each its own.
         public: [n] bool, True where a record is public; None: all are private.
+        label_free: make ids without labels.
 
     Raises:
         DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
@@ -621,12 +625,14 @@ def dataset_of(
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
         raise DataError(f"public: expected True or False for each record, got {public.dtype}")
-    named = default_ids(x, labels, units, public, exact=True) if ids is None else _names("ids", ids, len(x))
+    tags = None if label_free else labels
+    named = default_ids(x, tags, units, public, exact=True) if ids is None else _names("ids", ids, len(x))
     everyone = records(x, labels, named, units, public)
     named_by = {"ids": None if ids is None else named, "units": units}
     facts = [_ids_fact(name, values, declarations.ids) for name, values in named_by.items() if values is not None]
     if ids is None:
         facts.insert(0, proved("each record's id is a hash of its own content"))
+    given = len(facts) > (ids is None) or public is not None
     if public is not None:
         facts.append(public_fact("the records marked public are public"))
     dataset = Dataset(
@@ -636,8 +642,9 @@ def dataset_of(
         test=everyone.take(np.empty(0, dtype=np.int64)),
         declared_size=declarations.size,
         scaling={},
-        selection=grounds(*facts, _features_fact(declarations.features)),
-        preprocessing=grounds(_classes_fact(declarations.classes is not None)),
+        selection=grounds(*facts, *label_free_facts(label_free, given), _features_fact(declarations.features)),
+        label_free=label_free,
+        preprocessing=grounds(classes_fact(declarations.classes is not None, "declared.classes", "y")),
         size=None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)"),
         tested=False,
     )
@@ -744,9 +751,3 @@ def _features_fact(said: bool) -> Fact:
         "nobody declared how the features were made: if each row comes from its own record alone, by public constants "
         "(no scaler fitted on these records), say so with declared.features=True"
     )
-
-
-def _classes_fact(listed: bool) -> Fact:
-    if listed:
-        return declared("the list of classes is public (declared.classes)", "it was read off the records")
-    return void("the list of classes was found in y: give the public list in declared.classes")

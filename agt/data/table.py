@@ -163,10 +163,6 @@ class Table(LabelledFile):
         return replace(super().stated(settled), numeric=given)
 
     @property
-    def _form(self) -> CsvFormat:
-        return self.csv
-
-    @property
     def _markers(self) -> tuple[str, ...]:
         return tuple(map(str, self.missing_values))
 
@@ -201,7 +197,8 @@ class Table(LabelledFile):
         return numbers, words
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
-        ranges = self._ranges(files)
+        columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
+        ranges = {name: given or _range_of(column, name) for (name, given), column in columns}
         encoding = self._encoding(ranges)
         return FileFeatures(
             arrays=[encoding(*rows.content) for rows in files],
@@ -269,11 +266,6 @@ class Table(LabelledFile):
 
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
-
-    def _ranges(self, files: Sequence[FileRows]) -> dict[str, Limits]:
-        # Each numeric column's range or edges: the public ones, else the smallest and largest training value.
-        columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
-        return {name: given or _range_of(column, name) for (name, given), column in columns}
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":
         listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}

@@ -17,7 +17,6 @@ What a ledger says of itself, in words: what a claim must carry, what is left, w
 """
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,12 +41,13 @@ from agt.mechanisms.composition import (
     Lot,
     described,
     guarantee_of,
+    largest,
+    least,
 )
-from agt.numeric import bisect
 from agt.store import Broken
 
 DRAW = "draw:"
-RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
+RELATIONS = ("add_remove", "substitute", "flip", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
 BELOW_ONE = nextafter(1.0, 0.0)
 SLACK = 1e-9  # of a budget that is compared again, for the same reason
@@ -161,16 +161,15 @@ class AdmittedTable:
         """Plain values. Args: salt: of the ledger."""
         known = {"files": list(self.files), "paths": list(self.paths), "people": list(keyed(self.people, salt))}
         about = {"unit": asdict(self.unit), "columns": self.columns, "apart": self.apart}
-        before = {"before": list(self.before)} if self.before else {}
-        return {"table": self.name, "data": self.data, **known, **about, **before}
+        about |= {"before": list(self.before)} if self.before else {}
+        return {"table": self.name, "data": self.data, **known, **about}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
         """What ``as_json`` gave, among other values; earlier versions gave less."""
-        people, paths = tuple(node.get("people", ())), tuple(node.get("paths", ()))
-        others = {"people": people, "paths": paths, "columns": node.get("columns", ""), "apart": node.get("apart", False)}
-        others["before"] = tuple(node.get("before", ()))
-        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **others)
+        later: dict[str, Any] = {name: tuple(node.get(name, ())) for name in ("before", "people", "paths")}
+        later |= {"columns": node.get("columns", ""), "apart": node.get("apart", False)}
+        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **later)
 
     def shares(self, other: "AdmittedTable") -> str:
         """By what it is known to be about the very people of another: data, file; empty: it is not known."""
@@ -328,7 +327,8 @@ class Book:
             Broken: it cannot be understood, or an entry that it names is another.
         """
         with _reading(checkpoint) as body:
-            opening, *others = (entry_of(int(number), hash) for number, hash in sorted(body["entries"].items(), key=_place))
+            entries = sorted((int(number), hash) for number, hash in body["entries"].items())
+            opening, *others = (entry_of(*entry) for entry in entries)
             book = cls.begin(opening)
             for entry in others:
                 with _reading(entry) as named:
@@ -450,18 +450,10 @@ class Book:
         shared = (other for other in self.tables.values() if table.shares(other))
         return next((other for other in shared if not table.unit.covers(other.unit)), None)
 
-    def batch_of(self, number: int) -> Answered:
-        """Which answers one was kept with, of those in ``batches``."""
-        return self.batches[bisect_right(self.batches, number, key=lambda batch: batch.first) - 1]
-
     @cached_property
     def _within(self) -> Allowance:
         allowance = self.population.allowance
         return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=min(allowance.delta * (1 + SLACK), BELOW_ONE))
-
-
-def _place(item: tuple[str, str]) -> int:
-    return int(item[0])
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
@@ -566,7 +558,7 @@ def eps_so_far(allowance: Allowance, spent: Cost) -> float:
     """
     if spent == Cost():
         return 0.0
-    return bisect(lambda eps: not replace(allowance, eps=eps).holds(spent), 0.0, allowance.eps, _middle)[1]
+    return least(lambda eps: replace(allowance, eps=eps).holds(spent), 1e-300, allowance.eps)
 
 
 def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
@@ -591,20 +583,16 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
 
 def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarantee | None:
     """The weakest guarantee of the same kind of which one release fits, to three digits; None: none."""
+    name, refused = next(iter(guarantee.parameters.items()))
 
     def weaker(value: float) -> Guarantee:
-        return GaussianDP(value) if isinstance(guarantee, GaussianDP) else replace(guarantee, eps=value)
+        return guarantee_of({**described(guarantee), name: value})
 
     def fits(value: float) -> bool:
         return allowance.fitting(spent, weaker(value), 1) == 1
 
     if not fits(LEAST):
         return None
-    most = bisect(fits, LEAST, guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps, _middle)[0]
+    most = largest(fits, LEAST, refused)
     unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # three digits, rounded down
     return weaker(max(LEAST, float(f"{math.floor(most / unit) * unit:.3g}")))
-
-
-def _middle(low: float, high: float) -> float:
-    """Between two numbers of any size."""
-    return math.sqrt(low * high) if low else high / 1024 if high > LEAST else low

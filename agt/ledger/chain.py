@@ -346,6 +346,7 @@ def take_lock(handle: int, seconds: float, name: str, lock: Callable[[int], obje
 
 BLOCK = 4096  # what a disk writes at once
 _WORD = "agt-ledger-head 1"
+_BLOCK = re.compile(rf"({_WORD} (\S+) (\d+) (\S+)) (\S+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -466,10 +467,7 @@ def head_file(head: Path, ledger: Path) -> Path:
 
 def _parsed(block: bytes) -> tuple[str, Head] | None:
     """(ledger, head) of a block that is whole."""
-    line, _, checksum = block.rstrip(b" \n").rpartition(b" ")
-    if sha256(line).hexdigest().encode() != checksum:
+    match = _BLOCK.fullmatch(block.rstrip(b" \n").decode(errors="replace"))
+    if match is None or sha256(match[1].encode()).hexdigest() != match[5]:
         return None
-    parts = line.decode(errors="replace").split(" ")
-    if len(parts) != 5 or " ".join(parts[:2]) != _WORD or not parts[3].isdecimal():
-        return None
-    return parts[2], Head(int(parts[3]), parts[4])
+    return match[2], Head(int(match[3]), match[4])

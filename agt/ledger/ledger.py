@@ -42,6 +42,7 @@ Formal guarantees
 
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -52,7 +53,6 @@ from math import inf
 from operator import index
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -207,7 +207,14 @@ class Ledger:
 
     @classmethod
     def open(
-        cls, path: Path, head: Path | None = None, *, writing: bool = True, seconds: float = WAIT, away: bool = False
+        cls,
+        path: Path,
+        head: Path | None = None,
+        *,
+        writing: bool = True,
+        seconds: float = WAIT,
+        away: bool = False,
+        lost: bool = False,
     ) -> "Ledger":
         """Open one, and check the whole chain and every cost.
 
@@ -215,13 +222,18 @@ class Ledger:
             head: the second head must lie here, whatever the ledger says; None: where it says.
             writing: False: to look at it, also where nothing can be written.
             seconds: how long to wait for other processes.
-            away: to look at a copy where its second head is not: it is compared with none. Nobody writes so.
+            away, lost: as in ``Ledger``. Nobody writes to a copy.
 
         Raises:
             ConfigError: there is none, or it lies where none can.
             CheckError: it was edited, or is older than its second head.
         """
-        return cls._of(LedgerFile(path, writing and not away, seconds), head, away=away)
+        store = LedgerFile(path, writing and not away, seconds)
+        try:
+            return cls(store, None if head is None else head_file(head, path), lost, away)
+        except BaseException:
+            store.close()
+            raise
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
@@ -231,7 +243,7 @@ class Ledger:
             ConfigError: the one there was can be read.
             CheckError: it is further than the ledger, or knows another.
         """
-        with cls._of(LedgerFile(path, True, WAIT), None, lost=True) as ledger:
+        with cls.open(path, lost=True) as ledger:
             last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
             if last and (known := last.peek()):
                 raise ConfigError(
@@ -239,18 +251,10 @@ class Ledger:
                 )
             ledger.move_head(head)
 
-    @classmethod
-    def _of(cls, store: LedgerFile, head: Path | None, lost: bool = False, away: bool = False) -> "Ledger":
-        try:
-            return cls(store, None if head is None else head_file(head, store.path), lost, away)
-        except BaseException:
-            store.close()
-            raise
-
     def __enter__(self) -> "Ledger":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -357,7 +361,10 @@ class Ledger:
         with self._writing() as append:
             kept = self._store.answers(list(labels))
             fresh = {key: label for key, label in labels.items() if key not in kept}
-            left = self._left(debit)
+            paid = self._book.debits.get(debit.entry.number)
+            if paid is None or paid.entry.hash != debit.entry.hash:
+                raise ConfigError(f"ledger={self.path}: {debit.entry.head} is no debit of this ledger")
+            left = paid.size - paid.answered
             if len(fresh) > left:
                 raise ConfigError(
                     f"ledger={self.path}: {len(fresh)} answers on entry {debit.entry.number}, which paid for {debit.size} "
@@ -596,13 +603,6 @@ class Ledger:
                 f"means another thing under each: train with {table.unit.settings}"
             )
 
-    def _left(self, debit: Debit) -> int:
-        """How many answers a debit still has room for."""
-        known = self._book.debits.get(debit.entry.number)
-        if known is None or known.entry.hash != debit.entry.hash:
-            raise ConfigError(f"ledger={self.path}: {debit.entry.head} is no debit of this ledger")
-        return known.size - known.answered
-
     def _check_answer(self, number: int) -> None:
         """Raise Broken unless an answer, and those that were kept with it, are what the chain says; once a process."""
         if not 1 <= number <= self._book.answered:
@@ -610,7 +610,8 @@ class Ledger:
         while number < self._book.batches[0].first:
             self._oldest = self._entry(*self._oldest.body["earlier"])
             self._book.batches.insert(0, Answered.of(self._oldest))
-        self._check_batch(self._book.batch_of(number))
+        at = bisect_right(self._book.batches, number, key=lambda batch: batch.first)
+        self._check_batch(self._book.batches[at - 1])
 
     def _check_batch(self, batch: Answered) -> None:
         """Raise Broken unless answers that were kept together are what the chain says; once a process."""
@@ -673,10 +674,6 @@ class Questions:
             if key not in self.known:
                 first.setdefault(key, row)
         return np.fromiter(first.values(), dtype=np.int64, count=len(first))
-
-    def answers(self, drawn: np.ndarray) -> dict[Any, int]:
-        """Key -> label of the first so many new questions."""
-        return {self.keys[row]: label for row, label in zip(self.new, drawn.tolist(), strict=False)}
 
     def counts(self, labels: np.ndarray) -> dict[str, int]:
         """How many queries are answered, how many of them as they were before, how many not."""

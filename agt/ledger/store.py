@@ -115,7 +115,13 @@ class LedgerFile:
             yield False
             return
         try:
-            take_lock(handle, self.seconds, f"ledger={self.path}", _lock_out_writers)
+            # the bytes that SQLite's writers (120) and checkpoints (121) lock for themselves are shared
+            take_lock(
+                handle,
+                self.seconds,
+                f"ledger={self.path}",
+                lambda handle: fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB, 2, 120),
+            )
             yield True
         finally:
             os.close(handle)
@@ -293,11 +299,6 @@ def _check_header(path: Path) -> None:
         raise Foreign(f"ledger={path}: is an SQLite file of another program, and no ledger")
     if version > FORMAT:
         raise ConfigError(f"ledger={path}: is of format {version}, written by a newer agt: use that version")
-
-
-def _lock_out_writers(handle: int) -> None:
-    """Share the bytes of an open -shm file that SQLite's writers (120) and checkpoints (121) lock for themselves."""
-    fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB, 2, 120)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -46,7 +46,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model, VoteCertificates
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
-from agt.settings import RelationConfig, RelationName, check_choice, content_of, plain_of, read_document, schema, validate
+from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 
@@ -118,10 +118,9 @@ _FOLLOWS = {Output.WEIGHTS: ", and so is every label that is computed from them"
 class Claimable(Protocol):
     """What a claim is about: a mechanism of labels, of one number, or of weights."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def needs(self) -> Need: ...
+    name: ClassVar[str]
+    needs: ClassVar[Need]
+
     @property
     def guarantee(self) -> Guarantee: ...
 
@@ -220,7 +219,9 @@ def claim(
         )
     needed = _needed(conditions, mechanism, counting)
     reasons = [reason_of(condition) for condition in needed if not condition.held]
-    reasons += filter(None, [_reason_of_votes(mechanism, voting)])
+    if voting == "published" and mechanism.needs == "distance":
+        why = "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
+        reasons.append(Reason(why, "use the certified vote"))
     listed = "\nand ".join(map(str, reasons))  # all of them, so that one more training mends them
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
         raise ConfigError(f"mechanism={mechanism.name}: {listed}")
@@ -256,16 +257,6 @@ def reason_of(condition: Condition) -> Reason:
     """Why a condition that does not hold stops a release."""
     why = f"condition {condition.letter} ({condition.name}) does not hold: {condition.grounds.missing}"
     return Reason(why, _REMEDY[condition.letter], condition.letter)
-
-
-def _reason_of_votes(mechanism: Claimable, voting: Voting) -> Reason | None:
-    """Why an ensemble's evidence cannot carry a guarantee; None if it can, or if there is no ensemble."""
-    if voting == "published" and mechanism.needs == "distance":
-        return Reason(
-            "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz",
-            "use the certified vote",
-        )
-    return None
 
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
@@ -409,7 +400,13 @@ class Labelling:
     def seen(self, features: np.ndarray, on_progress: OnProgress = lambda progress: None) -> tuple[np.ndarray, np.ndarray]:
         """(nominal labels [n], evidence [n]): what the mechanism sees of each query; private."""
         certificates = self.model.certify(features, on_progress=on_progress)
-        return _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
+        if isinstance(certificates, VoteCertificates):
+            if self.mechanism.needs == "votes":
+                return certificates.plurality, certificates.tally
+            if self.voting == "published":
+                vote = published_vote(certificates.members, certificates.member_distances)
+                return vote.prediction, vote.distance
+        return certificates.prediction, evidence_of(certificates, self.counting)
 
 
 def prepare_labels(
@@ -553,17 +550,6 @@ def _voting(config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting
     return "published"
 
 
-def _seen(certificates: Certificates, by_votes: bool, voting: Voting, counting: Counting) -> tuple[np.ndarray, np.ndarray]:
-    """(nominal labels [n], what the mechanism sees of each query [n])."""
-    if isinstance(certificates, VoteCertificates):
-        if by_votes:
-            return certificates.plurality, certificates.tally
-        if voting == "published":
-            vote = published_vote(certificates.members, certificates.member_distances)
-            return vote.prediction, vote.distance
-    return certificates.prediction, evidence_of(certificates, counting)
-
-
 def _told(on_progress: OnProgress, start: int, size: int, count: int, at: Progress) -> None:
     """Of a piece of the queries, how far it brings all of them."""
     done = start + size * at.done // max(at.total, 1)
@@ -618,8 +604,7 @@ class Given:
         Raises:
             ConfigError: a parameter is missing, out of range, or another kind's.
         """
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return guarantee_of(given)
+        return guarantee_of({name: value for name, value in asdict(self).items() if value is not None})
 
 
 @schema
@@ -740,11 +725,6 @@ class Statement:
     def __post_init__(self) -> None:
         if self.publishable != (self.proved and not self.simulated) or self.proved == bool(self.reasons):
             raise ConfigError("publishable means proved and not simulated, and reasons are given where nothing is proved")
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """JSON values; what is None is left out."""
-        return plain_of(self)
 
     @property
     def content(self) -> bytes:

@@ -22,7 +22,7 @@ Formal guarantees
 
 What a release guarantees, as values: pure, approximate and Gaussian differential privacy.
 
-Each says which (eps, delta)-DP it implies: ``delta_of(eps)`` is the least delta that the guarantee alone proves.
+Each implies (eps, delta)-DP: ``delta_of(guarantee, 1, eps)`` is the least delta that it alone proves.
 
 Formal guarantees
     PureDP(e): every e-DP mechanism is a post-processing of randomized response (Kairouz, Oh, Viswanath 2015), so that
@@ -129,8 +129,15 @@ from agt.numeric import UNIT, UP, bisect, midpoint, mills_delta, next_up, whole_
 LEAST, GREATEST = 1e-15, 100.0  # of eps and mu, for one release
 
 
+class _Parametrised:
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The values by name, as a mechanism's settings take them."""
+        return dict(vars(self))
+
+
 @dataclass(frozen=True)
-class PureDP:
+class PureDP(_Parametrised):
     """eps-differential privacy: P(S) <= exp(eps) P'(S) for all events S and neighbours.
 
     Raises:
@@ -142,22 +149,12 @@ class PureDP:
     def __post_init__(self) -> None:
         _check_range("eps", self.eps)
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The values by name, as a mechanism's settings take them."""
-        return {"eps": self.eps}
-
-    def delta_of(self, eps: float) -> float:
-        """The least delta for which (eps, delta)-DP follows."""
-        _check_level(eps)
-        return leftover(self.eps, eps)
-
     def __str__(self) -> str:
         return f"{self.eps:.6g}-differentially private"
 
 
 @dataclass(frozen=True)
-class ApproximateDP:
+class ApproximateDP(_Parametrised):
     """(eps, delta)-differential privacy: P(S) <= exp(eps) P'(S) + delta.
 
     Raises:
@@ -172,22 +169,12 @@ class ApproximateDP:
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the records")
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The values by name, as a mechanism's settings take them."""
-        return {"eps": self.eps, "delta": self.delta}
-
-    def delta_of(self, eps: float) -> float:
-        """The least delta for which (eps, delta)-DP follows."""
-        _check_level(eps)
-        return min(1.0, self.delta + (1 - self.delta) * leftover(self.eps, eps) * (1 + UP))
-
     def __str__(self) -> str:
         return f"({self.eps:.6g}, {self.delta:.6g})-differentially private"
 
 
 @dataclass(frozen=True)
-class GaussianDP:
+class GaussianDP(_Parametrised):
     """mu-Gaussian differential privacy: no test between neighbours beats one between N(0, 1) and N(mu, 1).
 
     Raises:
@@ -198,16 +185,6 @@ class GaussianDP:
 
     def __post_init__(self) -> None:
         _check_range("mu", self.mu)
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The values by name, as a mechanism's settings take them."""
-        return {"mu": self.mu}
-
-    def delta_of(self, eps: float) -> float:
-        """The least delta for which (eps, delta)-DP follows."""
-        _check_level(eps)
-        return mills_delta(eps, self.mu)
 
     def __str__(self) -> str:
         return f"{self.mu:.6g}-Gaussian differentially private"
@@ -248,11 +225,6 @@ def leftover(pure: float, eps: float) -> float:
 def _check_range(name: str, value: float) -> None:
     if not LEAST <= value <= GREATEST:  # a NaN fails every comparison
         raise ConfigError(f"{name} = {value!r}: give a number from {LEAST:g} to {GREATEST:g}, the budget of one release")
-
-
-def _check_level(eps: float) -> None:
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")
 
 
 DOWN = Context(prec=100, rounding=ROUND_FLOOR)
@@ -342,16 +314,11 @@ def single_mu(eps: float) -> float:
 
 @lru_cache(maxsize=8192)
 def _block(eps: float, size: int) -> float:
-    """mu^2 of up to ``BLOCK`` releases, rounded up."""
-    plain = size * single_mu(eps) ** 2
-    return next_up(next_up(min(plain, _vertices(eps, size) ** 2)))
-
-
-def _vertices(eps: float, size: int) -> float:
-    """max over j of z(a_j) + z(b_j), rounded up."""
+    """mu^2 of up to ``BLOCK`` releases, rounded up: the greatest z(a_j) + z(b_j) over j, squared, or that of one by one."""
     z, error = _tails(eps, size)
     mirrored = z[::-1]
-    return next_up(float((z + mirrored + _INVERSE * (np.abs(z) + np.abs(mirrored))).max()) + 2.6 * error)
+    vertices = next_up(float((z + mirrored + _INVERSE * (np.abs(z) + np.abs(mirrored))).max()) + 2.6 * error)
+    return next_up(next_up(min(size * single_mu(eps) ** 2, vertices**2)))
 
 
 def _tails(eps: float, size: int) -> tuple[np.ndarray, float]:
@@ -433,7 +400,15 @@ def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Seq
     _check(queries, delta, bounds)
     if not LEAST <= eps < math.inf:
         raise ConfigError(f"eps = {eps!r}: give the total budget as a number of at least {LEAST:g}")
-    make = _maker(kind, delta, queries)
+    if kind not in (PureDP, ApproximateDP, GaussianDP):
+        raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
+    if kind is ApproximateDP and not delta:
+        raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
+    # as decimals, so that lots of a ledger share out what was meant
+    own = [float(written(delta) / (2 * queries))] if kind is ApproximateDP else []
+
+    def make(value: float) -> G:
+        return kind(value, *own)
 
     def fits(value: float) -> bool:
         try:
@@ -444,11 +419,17 @@ def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Seq
     if not fits(LEAST):
         total(make(LEAST), queries, delta, bounds)  # says which bound is missing, if that is why
         raise ConfigError(f"eps = {eps:g} in all over {queries} queries leaves less than {LEAST:g} each: ask fewer queries")
-    return make(_largest(fits, LEAST, GREATEST))
+    return make(largest(fits, LEAST, GREATEST))
 
 
 def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
-    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP together, rounded up."""
+    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP together, rounded up.
+
+    Raises:
+        ConfigError: eps is negative, or no finite number.
+    """
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")
     if isinstance(guarantee, GaussianDP):
         mu = guarantee.mu * math.sqrt(queries) * _ULP
         return mills_delta(eps, mu) if mu <= _MEANINGLESS else 1.0
@@ -509,7 +490,7 @@ def _optimal(guarantee: Guarantee, queries: int, delta: float) -> float | None:
     pure, most = PureDP(guarantee.eps), queries * guarantee.eps * _ULP
     if rest < 0:
         return None
-    return _least(lambda eps: pure_delta(pure, queries, eps) <= rest, 0.0, most)
+    return least(lambda eps: pure_delta(pure, queries, eps) <= rest, 0.0, most)
 
 
 def _gaussian(guarantee: Guarantee, queries: int, delta: float) -> float | None:
@@ -521,7 +502,7 @@ def _gaussian(guarantee: Guarantee, queries: int, delta: float) -> float | None:
     most = mu * (mu / 2 + 40)  # delta is below 10^-300 there
     if mills_delta(most, mu) > delta:
         return None
-    return _least(lambda eps: mills_delta(eps, mu) <= delta, 0.0, most)
+    return least(lambda eps: mills_delta(eps, mu) <= delta, 0.0, most)
 
 
 _BY_NAME: dict[str, Callable[[Guarantee, int, float], float | None]] = {
@@ -537,23 +518,12 @@ def _unspent(guarantee: PureDP | ApproximateDP, queries: int, delta: float) -> f
     return float(Fraction(delta) - queries * Fraction(getattr(guarantee, "delta", 0.0))) / _ULP
 
 
-def _maker(kind: type[G], delta: float, queries: int) -> Callable[[float], G]:
-    if kind is ApproximateDP:
-        if not delta:
-            raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
-        each = float(written(delta) / (2 * queries))  # as decimals, so that lots of a ledger share out what was meant
-        return lambda value: kind(value, each)  # type: ignore[call-arg]
-    if kind not in (PureDP, GaussianDP):
-        raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
-    return lambda value: kind(value)  # type: ignore[call-arg]
-
-
-def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
+def least(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The least value at which a monotone condition holds, from above; it holds at ``high``."""
     return low if holds(low) else bisect(lambda value: not holds(value), low, high, midpoint)[1]
 
 
-def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:
+def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The largest value at which a monotone condition holds, from below, by halving ratios; it holds at ``low``."""
     return high if holds(high) else bisect(holds, low, high, lambda a, b: math.sqrt(a * b))[0]
 
@@ -576,7 +546,6 @@ def _nothing(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[
 
 
 LEAKS = 0.1  # a tenth of delta costs Gaussian releases one in a hundred
-_SUMS = ("pure", "square", "leak")
 _EXACT = Context(prec=50, rounding=ROUND_CEILING)  # 10^12 releases of any eps, to the last digit
 MOST_EPS = 1e6  # of a budget: what has more protects nobody
 _WIDEST = 1e5  # of M: beyond, rounding is not covered by mills_delta's allowance
@@ -656,12 +625,11 @@ class Cost:
             ConfigError: it is no such thing.
         """
         try:
-            values = {
-                name: Decimal("Infinity" if node[name] is None else str(node[name])) for name in ("pure", "square", "leak")
-            }
+            return cls(
+                *(Decimal("Infinity" if node[name] is None else str(node[name])) for name in ("pure", "square", "leak"))
+            )
         except (InvalidOperation, KeyError, TypeError):
             raise ConfigError(f"a cost of {node!r}: cannot be read") from None
-        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -722,7 +690,10 @@ class Allowance:
         def fits(size: int) -> bool:
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
-        return wanted if fits(wanted) else bisect(fits, 0, wanted, whole_midpoint)[0]
+        low = high = wanted
+        while not fits(low):  # from near what is wanted: it is often as much as fitted before
+            low, high = max(0, 2 * low - wanted - 1), low
+        return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
 
     def delta_of(self, eps: float) -> float:
         """The delta for which all that the filters ever admit is (eps, delta)-DP, rounded up; not for a first lot that its

@@ -53,12 +53,13 @@ Formal guarantees
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import floor
 from threading import Lock
-from typing import Annotated, ClassVar, Literal, Protocol, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -77,9 +78,10 @@ from agt.mechanisms.composition import (
     PureDP,
     delta_of,
     exp_lower,
+    least,
     normal,
 )
-from agt.numeric import Randomness, bisect, midpoint, written
+from agt.numeric import Randomness, written
 from agt.settings import NonNegative, keyword_schema, schema, validate
 
 BITS = 128
@@ -87,16 +89,6 @@ N = 1 << BITS
 MAX_DISTANCE = 2**16  # longer distances count as this one; still 1-Lipschitz
 MAX_CLASSES = 2**16
 _SCALE = 256  # fractional bits of E and D
-
-
-class TableRule(Protocol):
-    """What privacy allows, entry by entry."""
-
-    def first(self, wish: int) -> int:
-        """s[0]."""
-
-    def after(self, s: int, wish: int) -> int:
-        """s[L+1], given s[L]."""
 
 
 class RatioRule:
@@ -147,6 +139,9 @@ class GaussianRule:
         s = min(most, max(wish, int(ROUND_UP.multiply(at.upper, N).to_integral_value(ROUND_CEILING))))
         missing = ROUND_UP.subtract(ROUND_UP.divide(Decimal(s), N), at.lower)
         return s, min(Decimal(0), ROUND_UP.add(x, ROUND_UP.divide(max(missing, Decimal(0)), at.density)))
+
+
+TableRule = RatioRule | GaussianRule
 
 
 def rule_of(guarantee: Guarantee, classes: int, steps: int = 1) -> TableRule:
@@ -245,8 +240,8 @@ class Mechanism:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of one query."""
-        raise NotImplementedError
+        """The guarantee of one query: of the kind that ``spends`` says, with the parameters that kind has."""
+        return self.spends(**{each.name: getattr(self, each.name) for each in fields(self.spends)})
 
     def covering(self, touches: int) -> Self:
         """The same guarantee where one k changes up to so many members' votes: of distances, which count them, itself."""
@@ -434,17 +429,15 @@ def curve_of_budget(allowance: Allowance) -> Curve:
 
 
 def _sampled(over: str, delta_of: Callable[[float], float]) -> Curve:
-    end = 1.0
-    floor = delta_of(1e300)
+    floor, end = delta_of(1e300), 1.0
     while delta_of(end) > floor + max(_END, floor / 1e3) and end < 1e12:
         end *= 2
-    end = _least(delta_of, floor + max(_END, floor / 1e3), end)
+
+    def least_eps(delta: float) -> float:
+        return least(lambda eps: delta_of(eps) <= delta, 0.0, end)
+
+    end = least_eps(floor + max(_END, floor / 1e3))
     eps = np.linspace(0, end, POINTS).tolist()
     delta = np.minimum.accumulate([delta_of(e) for e in eps]).tolist()
     at = [d for d in DELTAS if delta_of(end) <= d < delta[0]]
-    return Curve(over, tuple(eps), tuple(delta), tuple(at), tuple(_least(delta_of, d, end) for d in at))
-
-
-def _least(delta_of: Callable[[float], float], delta: float, high: float) -> float:
-    """The least eps at which ``delta`` is reached, from above; it is at ``high``."""
-    return bisect(lambda eps: delta_of(eps) > delta, 0.0, high, midpoint)[1] if delta_of(0.0) > delta else 0.0
+    return Curve(over, tuple(eps), tuple(delta), tuple(at), tuple(map(least_eps, at)))

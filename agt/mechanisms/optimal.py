@@ -8,7 +8,7 @@ Formal guarantees
 """
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -42,23 +42,17 @@ class RandomizedResponse(Mechanism):
         return ApproximateDP(self.eps, self.delta) if self.delta else PureDP(self.eps)
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        early = self._early
-        offset = self.delta / math.expm1(self.eps)
-        right = self._right * np.exp(self.eps * np.minimum(distance, early))
-        right += offset * np.expm1(self.eps * np.minimum(distance, early))
-        start = 1 - float(self._right_after(early)) if early else self._wrong
+        early, offset = self._early, self.delta / math.expm1(self.eps)
+        right = self._right_after(np.minimum(distance, early))
+        others = (self.classes - 1) * math.exp(-self.eps)  # w(0) is divided through by E
+        start = 1 - self._right_after(early) if early else others * (1 - self.delta) / (1 + others)
         late = -self.eps * np.maximum(distance - early, 0)
         wrong = np.maximum(start * np.exp(late) + offset * np.expm1(late), 0)
         return np.where(distance < early, 1 - right, wrong)
 
-    def _right_after(self, steps: float) -> float:
+    def _right_after(self, steps: Any) -> Any:
         offset = self.delta / math.expm1(self.eps)
-        return self._right * math.exp(self.eps * steps) + offset * math.expm1(self.eps * steps)
-
-    @property
-    def _wrong(self) -> float:
-        """w(0), divided through by E."""
-        return (self.classes - 1) * (1 - self.delta) * math.exp(-self.eps) / (1 + (self.classes - 1) * math.exp(-self.eps))
+        return self._right * np.exp(self.eps * steps) + offset * np.expm1(self.eps * steps)
 
     @property
     def _right(self) -> float:
@@ -96,11 +90,6 @@ class GaussianMargin(Mechanism):
 
     name: ClassVar[str] = "gaussian_margin"
     spends: ClassVar[type[GaussianDP]] = GaussianDP
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """GaussianDP."""
-        return GaussianDP(self.mu)
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         return ndtr(-self.mu * (distance + 0.5))

@@ -138,14 +138,6 @@ class Weighing:
         """The expected accuracy of one release. Raises ConfigError: the guarantee is too strong for this way."""
         return self.accuracy(*guarantee.parameters.values())
 
-    def offer(self, eps: float, delta: float) -> tuple[Guarantee, float] | None:
-        """(the guarantee that a total affords, expected accuracy); None: it affords none."""
-        try:
-            each = self.afford(eps, delta)
-            return each, self.expected(each)
-        except ConfigError:
-            return None
-
 
 def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
     """mu -> the exact expected accuracy of released weights on these queries; None where weights cannot be released."""
@@ -225,40 +217,36 @@ def _each(kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]) -> Gu
     return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
+def offer(evidence: Evidence, weights: Mapping[str, Weighing], name: str, budget: Budget) -> Offer | None:
+    """What a mechanism, or a way to release weights, gives at a budget; None: nothing that it gives is within it.
+
+    Args:
+        weights: the ways, as ``weights_on_offer`` has them, which spend theirs once whatever the number of queries.
+    """
+    try:
+        if name in weights:
+            each = weights[name].afford(budget.eps, budget.delta)
+            return Offer(name, budget, each, weights[name].expected(each))
+        mechanism = afford(MECHANISMS[name], budget, evidence.classes)
+    except ConfigError:
+        return None
+    return Offer(name, budget, mechanism.guarantee, evidence.expected(mechanism))
+
+
 def offers(
     evidence: Evidence, names: Iterable[str], weights: Mapping[str, Weighing], budgets: Sequence[Budget]
 ) -> tuple[Offer, ...]:
-    """Each mechanism at each budget that it can meet, and weights, which spend theirs once whatever the number of queries.
-
-    Args:
-        weights: the ways to release them, as ``weights_on_offer`` has them.
-    """
-    made = []
-    for name in names:
-        for budget in budgets:
-            try:
-                mechanism = afford(MECHANISMS[name], budget, evidence.classes)
-            except ConfigError:
-                continue
-            made.append(Offer(name, budget, mechanism.guarantee, evidence.expected(mechanism)))
-    for name, way in weights.items():
-        for budget in budgets:
-            offered = way.offer(budget.eps, budget.delta)
-            made += [Offer(name, budget, *offered)] if offered else []
-    return tuple(made)
+    """Each mechanism and each way to release weights at each budget that it can meet."""
+    made = (offer(evidence, weights, name, budget) for name in (*names, *weights) for budget in budgets)
+    return tuple(filter(None, made))
 
 
-def answerable(
-    evidence: Evidence, mechanism: type[Mechanism], eps: float, delta: float, accuracy: float, most: int = 10**6
-) -> int:
+def answerable(evidence: Evidence, name: str, eps: float, delta: float, accuracy: float, most: int = 10**6) -> int:
     """The largest number of queries, up to ``most``, at which the expected accuracy is still at least ``accuracy``."""
 
     def enough(queries: int) -> bool:
-        try:
-            afforded = afford(mechanism, Budget(eps, delta, queries), evidence.classes)
-        except ConfigError:
-            return False
-        return evidence.expected(afforded) >= accuracy
+        offered = offer(evidence, {}, name, Budget(eps, delta, queries))
+        return offered is not None and offered.accuracy >= accuracy
 
     if not enough(1):
         return 0
@@ -270,53 +258,6 @@ def answerable(
 
 
 @dataclass(frozen=True)
-class Advice:
-    """What to use, and what it gives.
-
-    Attributes:
-        nominal: accuracy without noise.
-        delta: of every total.
-        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
-        singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
-            nominal accuracy; budgets at which not one can are left out.
-    """
-
-    nominal: float
-    delta: float
-    weights: tuple[tuple[float, float, str], ...] | None
-    singly: Mapping[float, tuple[int, str]]
-
-    @property
-    def text(self) -> str:
-        """In a sentence or two."""
-        if self.weights is None:
-            return self._singly
-        if not self.weights:
-            return f"Released weights need delta > 0. {self._singly}"
-        several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
-        gained = ", ".join(
-            f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
-            f"{f' (the mean of {DRAWS} simulated draws)' if mechanism == SHRUNK else ''}"
-            for eps, accuracy, mechanism in self.weights
-        )
-        return (
-            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {rate_words(self.nominal)} without noise). {self._singly}"
-        )
-
-    @property
-    def _singly(self) -> str:
-        if not self.singly:
-            return (
-                f"No mechanism answers even one query within a point of the noise-free {rate_words(self.nominal)} here: "
-                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
-            )
-        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
-        nominal = rate_words(self.nominal)
-        return f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
-
-
-@dataclass(frozen=True)
 class Plan:
     """What private answers to labelled queries would cost.
 
@@ -325,14 +266,41 @@ class Plan:
         names: the mechanisms.
         delta: of every total.
         offers: every mechanism at every budget that it can meet.
-        advice: what to use.
+        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
+        singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
+            nominal accuracy; budgets at which not one can are left out.
     """
 
     evidence: Evidence
     names: tuple[str, ...]
     delta: float
     offers: tuple[Offer, ...]
-    advice: Advice
+    weights: tuple[tuple[float, float, str], ...] | None
+    singly: Mapping[float, tuple[int, str]]
+
+    @property
+    def advice(self) -> str:
+        """What to use, and what it gives, in a sentence or two."""
+        nominal = rate_words(self.evidence.accuracy)
+        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
+        singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
+        if not self.singly:
+            singly = (
+                f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
+                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
+            )
+        if not self.weights:
+            return singly if self.weights is None else f"Released weights need delta > 0. {singly}"
+        several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
+        gained = ", ".join(
+            f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
+            f"{f' (the mean of {DRAWS} simulated draws)' if mechanism == SHRUNK else ''}"
+            for eps, accuracy, mechanism in self.weights
+        )
+        return (
+            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
+            f"(delta = {self.delta:g}; {nominal} without noise). {singly}"
+        )
 
 
 def plan(
@@ -360,27 +328,15 @@ def plan(
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     weights = weights_on_offer(model, features, labels)
     names = applicable(evidence) if names is None else tuple(names)
-    budgets = [Budget(e, delta, count) for e in eps for count in queries]
-    advice = _advice(evidence, names, weights, eps, delta)
-    return Plan(evidence, names, delta, offers(evidence, names, weights, budgets), advice)
-
-
-def _advice(
-    evidence: Evidence,
-    names: Sequence[str],
-    weights: Mapping[str, Weighing],
-    eps: Sequence[float],
-    delta: float,
-) -> Advice:
-    singly = {}
+    singly, gained = {}, list[tuple[float, float, str]]()
     for e in eps:
-        counts = {name: answerable(evidence, MECHANISMS[name], e, delta, evidence.accuracy - WITHIN) for name in names}
+        counts = {name: answerable(evidence, name, e, delta, evidence.accuracy - WITHIN) for name in names}
         best = max(counts, key=lambda name: counts[name], default=None)
         if best is not None and counts[best]:
-            singly[e] = (counts[best], best)
-    gained = []
-    for e in eps:
-        reached = {name: offered[1] for name, way in weights.items() if (offered := way.offer(e, delta))}
-        best = max(reached, key=lambda name: reached[name], default=None)
-        gained += [(e, reached[best], best)] if best is not None else []
-    return Advice(evidence.accuracy, delta, tuple(gained) if weights else None, singly)
+            singly[e] = counts[best], best
+        reached = offers(evidence, (), weights, [Budget(e, delta, 1)])
+        if reached:
+            most = max(reached, key=lambda offer: offer.accuracy)
+            gained.append((e, most.accuracy, most.mechanism))
+    made = offers(evidence, names, weights, [Budget(e, delta, count) for e in eps for count in queries])
+    return Plan(evidence, names, delta, made, tuple(gained) if weights else None, singly)

@@ -39,8 +39,7 @@ from agt.models.linear import LinearModel
 from agt.models.store import FileWriter, as_json
 from agt.numeric import labels_of
 from agt.settings import FeaturesConfig, build, validate
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Folder, Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest
 
 FORMAT = 1
 SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise
@@ -108,11 +107,25 @@ class Portable:
 
     def save(self, store: FileWriter, claim: bytes) -> str:
         """Write the folder, with claim.json (statement.py); returns its digest."""
-        arrays = BytesIO()
+        arrays, config = BytesIO(), self.features.config
+        described = {
+            "format": SHRUNK if self.shrink else FORMAT,
+            "name": self.name,
+            "words": self.words,
+            "noise": self.noise,
+            "classes": self.classes,
+            "source": self.source,
+            "features": asdict(config),
+            "width": self.features.width,
+            "dtype": self.dtype,
+            "radius": config.radius or 0.0,  # with the bias and the formula, for the lines in README.md
+            "bias": config.bias,
+            **self._formula,
+        }
         matrices: dict[str, Any] = {name: matrix.numpy() for name, matrix in self.features.matrices.items()}
         np.savez(arrays, weight=self.weight, **matrices)
         files = {
-            RELEASE: as_json(self._described()),
+            RELEASE: as_json(described),
             WEIGHTS: arrays.getvalue(),
             README: self.readme().encode(),
             CLAIM: claim,
@@ -194,24 +207,6 @@ class Portable:
         weight = torch.from_numpy(answering(self.weight, self.noise["sigma"], self.shrink, self.features))
         parts = (labels_of(logits_of(weight, self.features(piece, self.dtype))) for piece in pieces(features))
         return gathered(parts, len(features))
-
-    def _described(self) -> dict[str, Any]:
-        """release.json, the constants that the lines in README.md need among it."""
-        config = self.features.config
-        return {
-            "format": SHRUNK if self.shrink else FORMAT,
-            "name": self.name,
-            "words": self.words,
-            "noise": self.noise,
-            "classes": self.classes,
-            "source": self.source,
-            "features": asdict(config),
-            "width": self.features.width,
-            "dtype": self.dtype,
-            "radius": config.radius or 0.0,
-            "bias": config.bias,
-            **self._formula,
-        }
 
     @property
     def _formula(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
@@ -36,7 +37,7 @@ from scipy.special import ndtr
 
 from agt.errors import ConfigError
 from agt.mechanisms import optimal, published  # noqa: F401  # tables list them in this order
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.mechanism import REGISTERED, Delta, Epsilon, Mechanism, Mu, Need, ThresholdTable, rule_of
 from agt.numeric import UNIT, Randomness, noisy, written
 from agt.settings import keyword_schema, schema
@@ -46,11 +47,6 @@ from agt.settings import keyword_schema, schema
 class _Pure(Mechanism):
     eps: Epsilon
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """PureDP."""
-        return PureDP(self.eps)
-
 
 @keyword_schema
 class _Approximate(Mechanism):
@@ -58,11 +54,6 @@ class _Approximate(Mechanism):
     delta: Delta
 
     spends: ClassVar[type[ApproximateDP]] = ApproximateDP
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """ApproximateDP."""
-        return ApproximateDP(self.eps, self.delta)
 
 
 @keyword_schema
@@ -221,14 +212,16 @@ class _NoisyVotes(Mechanism):
 
     def _thresholds(self, evidence: int) -> int:
         step, odd = divmod(evidence, 2)
-        if odd not in self._tables:
-            rule = rule_of(self.guarantee, 2, self.moves)
-            self._tables[odd] = ThresholdTable(rule, lambda j: self._wish(2 * j + odd))
         return self._tables[odd].upto(step)[step]
 
-    @property
-    def _tables(self) -> dict[int, ThresholdTable]:
-        return self.__dict__.setdefault("_by_parity", {})
+    @cached_property
+    def _tables(self) -> tuple[ThresholdTable, ThresholdTable]:
+        """Of even and of odd gaps."""
+
+        def table(odd: int) -> ThresholdTable:
+            return ThresholdTable(rule_of(self.guarantee, 2, self.moves), lambda j: self._wish(2 * j + odd))
+
+        return table(0), table(1)
 
 
 _PIECE = 256  # queries whose expectation is taken at once
@@ -286,11 +279,6 @@ class GaussianArgmax(_NoisyVotes):
 
     name: ClassVar[str] = "gaussian_argmax"
     spends: ClassVar[type[GaussianDP]] = GaussianDP
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """GaussianDP."""
-        return GaussianDP(self.mu)
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         return ndtr(-self.mu / (2 * self.moves) * distance)
@@ -438,11 +426,6 @@ def true_loss(mechanism: Mechanism, ks: Sequence[int]) -> float:
     wrong, right = np.log(flip / (mechanism.classes - 1)), np.log1p(-flip)
     steps = [abs(np.diff(wrong)), abs(np.diff(right)), [abs(right[0] - wrong[0])]]
     return float(max(max(step, default=0.0) for step in steps))
-
-
-def gap_loss(eps: float, gap: int) -> float:
-    """The loss per query of smooth_cauchy at ``eps`` on the grid {0, gap}; 6.25 for eps = 1 and gap 50."""
-    return true_loss(SmoothCauchy(eps=eps), (0, gap))
 
 
 MECHANISMS = REGISTERED

@@ -51,11 +51,11 @@ from agt.certificates.conditions import Condition
 from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Output, Release, claim
-from agt.mechanisms.composition import GREATEST, LEAST, ApproximateDP, GaussianDP, total
+from agt.mechanisms.composition import GREATEST, LEAST, ApproximateDP, GaussianDP, largest, total
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.weights import ReleasedWeights, release_weights
 from agt.models.linear import LinearModel
-from agt.numeric import UP, Randomness, bisect, mills_delta
+from agt.numeric import UP, Randomness, mills_delta
 from agt.settings import schema
 
 ORDERS = 1 + np.geomspace(1e-2, 1e5, 120)
@@ -79,7 +79,7 @@ class Trials:
     @cached_property
     def gamma(self) -> float:
         """The truncated negative binomial's: the float whose mean is nearest to ``mean`` from above."""
-        return bisect(lambda gamma: self._mean(gamma) >= self.mean, 1e-12, 1 - 2**-20, lambda a, b: math.sqrt(a * b))[0]
+        return largest(lambda gamma: self._mean(gamma) >= self.mean, 1e-12, 1 - 2**-20)
 
     def _mean(self, gamma: float) -> float:
         """E[K], to nearest; within a few units of the last place."""
@@ -109,13 +109,15 @@ class Trials:
         return math.log(self._mean(gamma)) + power * (math.log(gamma) + ends)
 
     def draw(self, source: Randomness) -> int:
-        """K, exactly."""
-        return _poisson(Fraction(self.mean), source) if self.eta is None else self._negative_binomial(source)
+        """K, exactly.
 
-    def _negative_binomial(self, source: Randomness) -> int:
-        """P(k) is proportional to (1-gamma)^(k-1) times the product of (l+eta) / (l+1) over l < k: from k = 1, end with
-        probability gamma; else go on to k + 1 with probability (k+eta) / (k+1), and begin again otherwise."""
-        gamma, eta, k = Fraction(self.gamma), Fraction(float(self.eta or 0.0)), 1
+        Of the negative binomial P(k) is proportional to (1-gamma)^(k-1) times the product of (l+eta) / (l+1) over l < k:
+        from k = 1, end with probability gamma; else go on to k + 1 with probability (k+eta) / (k+1), and begin again
+        otherwise.
+        """
+        if self.eta is None:
+            return _poisson(Fraction(self.mean), source)
+        gamma, eta, k = Fraction(self.gamma), Fraction(self.eta), 1
         while not _true(gamma, source):
             k = k + 1 if _true((eta + k) / (k + 1), source) else 1
         return k
@@ -144,9 +146,7 @@ def trial_budget(trials: Trials, eps: float, delta: float) -> GaussianDP:
         raise ConfigError(f"total.delta={delta:g}: private tuning needs a delta between 0 and 1, such as 1e-5")
     if tuned_eps(trials, LEAST, delta) > eps:
         raise ConfigError(f"total.eps={eps:g} leaves nothing for a trial among {trials.words}: raise it, or expect fewer")
-    return GaussianDP(
-        bisect(lambda mu: tuned_eps(trials, mu, delta) <= eps, LEAST, GREATEST, lambda a, b: math.sqrt(a * b))[0]
-    )
+    return GaussianDP(largest(lambda mu: tuned_eps(trials, mu, delta) <= eps, LEAST, GREATEST))
 
 
 @dataclass(frozen=True)
@@ -268,40 +268,29 @@ def prepare_tuned(
 
 def _best_of(contestants: Sequence[Contestant], mechanism: TunedWeights, source: Randomness) -> Tuned | None:
     """K trials; the first of those with the highest score. No other leaves this function."""
-    heads, best = dict[int, _Head](), None
+    heads, best = dict[int, tuple[LinearModel, np.ndarray]](), None
     for _ in range(mechanism.trials.draw(source)):
         place = source.below(len(contestants))
+        model, rows = contestants[place].model, contestants[place].rows
         if place not in heads:
-            heads[place] = _Head.of(contestants[place])
-        trial = heads[place].trial(place, mechanism, source)
+            heads[place] = model.retrained(model.problem.dataset.train), model.phi(rows.features).astype(np.float64)
+        trial = _trial(place, *heads[place], rows.labels, mechanism, source)
         if best is None or trial.score > best.score:
             best = trial
     return best
 
 
-@dataclass(frozen=True)
-class _Head:
-    """A trained candidate, and the features of what it is scored on."""
-
-    model: LinearModel
-    phi: np.ndarray
-    labels: np.ndarray
-
-    @classmethod
-    def of(cls, contestant: Contestant) -> "_Head":
-        model = contestant.model.retrained(contestant.model.problem.dataset.train)
-        return cls(model, model.phi(contestant.rows.features).astype(np.float64), contestant.rows.labels)
-
-    def trial(self, place: int, mechanism: TunedWeights, source: Randomness) -> Tuned:
-        """One trial, all of it charged."""
-        weight, moves = self.model.trained.weight.numpy(), self.model.moves
-        released = release_weights(weight, moves, mechanism.weights, source)
-        right = count_right(self.phi, released.weight, self.labels)
-        score = right / len(self.labels)
-        if mechanism.private_score:
-            records = float(self.model.trained.sensitivity.rows)
-            score = float(release_weights(np.array([float(right)]), records, mechanism.score, source).weight[0])
-        return Tuned(place, replace(released, guarantee=mechanism.guarantee), score)
+def _trial(
+    place: int, model: LinearModel, phi: np.ndarray, labels: np.ndarray, mechanism: TunedWeights, source: Randomness
+) -> Tuned:
+    """One trial of a trained candidate, all of it charged. Args: phi, labels: of what it is scored on."""
+    released = release_weights(model.trained.weight.numpy(), model.moves, mechanism.weights, source)
+    right = count_right(phi, released.weight, labels)
+    score = right / len(labels)
+    if mechanism.private_score:
+        records = float(model.trained.sensitivity.rows)
+        score = float(release_weights(np.array([float(right)]), records, mechanism.score, source).weight[0])
+    return Tuned(place, replace(released, guarantee=mechanism.guarantee), score)
 
 
 @njit(cache=True)

@@ -29,8 +29,9 @@ from agt.facts import Fact, grounds_of, proved
 from agt.models.box import BoxModel, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
+from agt.models.own_votes import OwnVotesModel
 from agt.models.store import FileReader, FileWriter, as_json
-from agt.models.votes import VotesModel
+from agt.models.votes import FlipModel, VotesModel
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
@@ -39,6 +40,7 @@ from agt.settings import (
     ComputeConfig,
     ErmConfig,
     KGridConfig,
+    OwnVotesConfig,
     RelationConfig,
     RemovalConfig,
     StabilityConfig,
@@ -377,6 +379,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
+        **({"label_free": True} if dataset.label_free else {}),
     }
 
 
@@ -431,6 +434,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
         selection=grounds_of(node["selection"]),
         preprocessing=grounds_of(node["preprocessing"]),
         size=None if size is None else Fact(**size),
+        label_free=node.get("label_free") is True,
         shard=True,
     )
     return dataset, records
@@ -515,15 +519,23 @@ class Model(Protocol):
         """
 
 
-KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel]] = {
+Kind = type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel] | type[OwnVotesModel]
+KINDS: dict[type[Any], Kind] = {
     BoxConfig: BoxModel,
     StabilityConfig: LinearModel,
     ErmConfig: LinearModel,
     RemovalConfig: RemovalModel,
     TubeConfig: TubeModel,
     VotesConfig: VotesModel,
+    OwnVotesConfig: OwnVotesModel,
 }
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
+
+
+def kind_of(settings: Settings) -> Kind:
+    """What is trained with these settings."""
+    flips = settings.certificate.votes and RELATIONS[settings.relation.name].labels
+    return FlipModel if flips else KINDS[type(settings.certificate)]
 
 
 def fit(
@@ -539,7 +551,7 @@ def fit(
     if group().size > 1:
         group().agree(_agreed(problem))
         checkpoints = Common(group(), checkpoints)
-    kind = KINDS[type(problem.settings.certificate)]
+    kind = kind_of(problem.settings)
     if problem.settings.ensembled:
         return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
     return kind.fit(problem, on_progress, checkpoints)
@@ -559,7 +571,7 @@ def _agreed(problem: Problem) -> dict[str, object]:
 
 def load(problem: Problem, shelf: FileReader) -> Model:
     """Read back a model that was trained on this problem."""
-    kind = KINDS[type(problem.settings.certificate)]
+    kind = kind_of(problem.settings)
     if problem.settings.ensembled:
         return EnsembleModel.load(kind, problem, shelf)
     return kind.load(problem, shelf)

@@ -4,12 +4,15 @@ A member that is a function of its own shard alone needs no certificate: its dis
 ``plain_vote``). What makes it one, to the last bit: training/ridge.py, and a shard's order, which is that of its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public constants
+Under relation=flip (``FlipModel``) beside them, for the data owner alone:
+model.safetensors "ends" [T] int64   how many records the members up to each have together
+flips.safetensors                    of each record "pulls" [n, width] int32, what its label moves; "given" [n], its label
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Self, cast
+from typing import ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -17,10 +20,12 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, named, symmetric_fact
-from agt.certificates.votes import VoteCertificates, plain_vote
+from agt.certificates.flips import flips_to_turn
+from agt.certificates.votes import VoteCertificates, certified_vote, plain_vote
 from agt.data.dataset import ROWS, Records
 from agt.distributed import group
-from agt.facts import grounds, proved
+from agt.errors import UnsoundError
+from agt.facts import Fact, grounds, proved
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import ClosedFormModel, read_features
 from agt.models.store import (
@@ -36,72 +41,37 @@ from agt.models.store import (
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig, VotesConfig
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import shards
 from agt.training.loop import OnProgress, Progress, counted
-from agt.training.ridge import LEARNERS, labels, targets_of
+from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
 
 CONSTANTS = "votes.json"
+_FLIP_BYTES = 48  # of working memory for each query and record of a member
 
 
 @dataclass(frozen=True)
-class VotesModel(ClosedFormModel):
-    """The members' weights [T, J, width] int32, on one feature map."""
+class Votes(ClosedFormModel):
+    """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
 
-    weight: Tensor
     linear_head: ClassVar[None] = None
 
-    @classmethod
-    def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
-        """Members that saw no record."""
-        outputs = 1 if problem.classes == 2 else problem.classes
-        shape = (problem.settings.ensemble.members, outputs, features.outputs)
-        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape))  # takes no memory
+    @property
+    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
+        """Why each is one, by the letters of the conditions that ask."""
+        raise NotImplementedError
 
-    def retrained(
-        self,
-        records: Records,
-        on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
-    ) -> Self:
-        """Each member on the records of its shard, in the order of their ids."""
-        config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros(self.weight.shape, dtype=torch.int32)
-        for member, rows in enumerate(self._shards(records)):
-            some = records.take(rows)
-            features = whole(self.phi(some.features).astype(np.float64))
-            targets = targets_of(some.labels, self.problem.classes)
-            weight[member] = torch.from_numpy(LEARNERS[config.learner](features, targets, config.strength))
-            on_progress(Progress(member + 1, len(weight), member + 1, len(weight)))
-        return replace(self, weight=weight)
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """[T, n] int16: each member's label of each query."""
+        raise NotImplementedError
 
-    def _shards(self, records: Records) -> Iterator[np.ndarray]:
-        """The rows of each member, in the order of their ids."""
+    def _dealt(self, records: Records) -> Iterator[Records]:
+        """The records of each member, in the order of their ids."""
         home = shards(records.units, self.settings.ensemble)
         order = np.lexsort((records.ids, home))
-        ends = np.searchsorted(home[order], np.arange(len(self.weight) + 1))
-        return (order[start:end] for start, end in pairwise(ends))
-
-    @classmethod
-    def load(cls, problem: Problem, shelf: FileReader) -> Self:
-        """Read the members back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
-        model = cls.untrained(problem, read_features(problem, shelf))
-        check_constants(shelf, CONSTANTS, model.constants)
-        return replace(model, weight=read_tensors(shelf, MODEL, {"weight": model.weight})["weight"])
-
-    def save(self, store: FileWriter) -> None:
-        """model.safetensors, features.safetensors and votes.json."""
-        write_tensors(store, MODEL, {"weight": self.weight})
-        write_tensors(store, FEATURES, self.features.matrices)
-        store.write(CONSTANTS, as_json(self.constants))
-
-    @property
-    def constants(self) -> dict[str, float | int | str]:
-        """The public constants, as in votes.json."""
-        members, key = self.settings.ensemble.members, self.settings.ensemble.key
-        config, relation = cast(VotesConfig, self.settings.certificate), self.settings.relation.name
-        learner = {} if config.learner == "ridge" else {"learner": config.learner}  # as before there was any other
-        return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
+        ends = np.searchsorted(home[order], np.arange(self.settings.ensemble.members + 1))
+        return (records.take(order[start:end]) for start, end in pairwise(ends))
 
     @property
     def training(self) -> TrainingConfig:
@@ -116,20 +86,17 @@ class VotesModel(ClosedFormModel):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
-        settings, dataset = self.settings, self.problem.dataset
+        settings, dataset, facts = self.settings, self.problem.dataset, self.member_facts
         members, touches = settings.ensemble.members, RELATIONS[settings.relation.name].touches
         moved = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
         dealt = f"members' shards by keyed hash of the unit's id, {members} of them: one k can change {moved}"
-        alone = "each member is one function of its shard, exact but for roundings in an order that its records decide"
         found = {
             "a": grounds(proved("counted exactly: every integer k at once, whatever grid is shown")),
-            "b": dataset.selection.and_(proved(dealt)),
-            "c": grounds(
-                proved("the number of members, their key and strength: stated in the configuration; no normaliser")
-            ),
+            "b": dataset.selection.and_(proved(dealt), *facts["b"]),
+            "c": grounds(*facts["c"]),
             "d": grounds(proved(f"one k changes the vote of {moved}")),
-            "e": dataset.preprocessing.and_(*self.features.public, settings.choices),
-            "f": grounds(proved(f"{alone}; scores of queries are sums of integers, and exact")),
+            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
+            "f": grounds(*facts["f"]),
             "g": grounds(symmetric_fact(settings.relation)),
         }
         return named(found, "a record moves one vote")
@@ -137,23 +104,16 @@ class VotesModel(ClosedFormModel):
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Sizes."""
-        return {"parameters": self.weight.numel(), "members": len(self.weight), "k_max": self.farthest}
+        return {"members": self.settings.ensemble.members, "k_max": self.farthest}
 
     @property
     def farthest(self) -> int:
         """As many votes as there are."""
-        return len(self.weight)
-
-    def labels(self, phi: np.ndarray) -> np.ndarray:
-        """[T, n] int16: each member's label of each query, as many members at a time as the working memory takes."""
-        queries, weight = whole(phi.astype(np.float64)), self.weight.numpy()
-        each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
-        some = max(1, self.settings.compute.memory_mb * 2**20 // each)
-        return np.concatenate([labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)])
+        return self.settings.ensemble.members
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
-        shares = self._counts(self.labels(phi)).T / len(self.weight)
+        shares = self._counts(self.labels(phi)).T / self.settings.ensemble.members
         return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
 
     def _counts(self, members: np.ndarray) -> np.ndarray:
@@ -176,3 +136,201 @@ class VotesModel(ClosedFormModel):
             return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
         none = np.broadcast_to(np.int64(0), members.shape)
         return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
+
+
+@dataclass(frozen=True)
+class VotesModel(Votes):
+    """The members' weights [T, J, width] int32, on one feature map."""
+
+    weight: Tensor
+
+    @classmethod
+    def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
+        """Members that saw no record."""
+        outputs = 1 if problem.classes == 2 else problem.classes
+        shape = (problem.settings.ensemble.members, outputs, features.outputs)
+        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape))  # takes no memory
+
+    def retrained(
+        self,
+        records: Records,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """Each member on the records of its shard, in the order of their ids."""
+        config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros(self.weight.shape, dtype=torch.int32)
+        for member, (features, given) in enumerate(self._shards(records)):
+            targets = targets_of(given, self.problem.classes)
+            weight[member] = torch.from_numpy(LEARNERS[config.learner](features, targets, config.strength))
+            on_progress(Progress(member + 1, len(weight), member + 1, len(weight)))
+        return replace(self, weight=weight)
+
+    def _shards(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(features, as integers [n, w]; labels [n]) of each member's records."""
+        return ((whole(self.phi(some.features).astype(np.float64)), some.labels) for some in self._dealt(records))
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+        """Read the members back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
+        model = cls.untrained(problem, read_features(problem, shelf))
+        check_constants(shelf, CONSTANTS, model.constants)
+        return replace(model, weight=read_tensors(shelf, MODEL, {"weight": model.weight})["weight"])
+
+    def save(self, store: FileWriter) -> None:
+        """model.safetensors, features.safetensors and votes.json."""
+        write_tensors(store, MODEL, self.tensors)
+        write_tensors(store, FEATURES, self.features.matrices)
+        store.write(CONSTANTS, as_json(self.constants))
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What model.safetensors holds."""
+        return {"weight": self.weight}
+
+    @property
+    def constants(self) -> dict[str, float | int | str]:
+        """The public constants, as in votes.json."""
+        members, key = self.settings.ensemble.members, self.settings.ensemble.key
+        config, relation = cast(VotesConfig, self.settings.certificate), self.settings.relation.name
+        learner = {} if config.learner == "ridge" else {"learner": config.learner}  # as before there was any other
+        return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
+
+    @property
+    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
+        """By their arithmetic."""
+        alone = "each member is one function of its shard, exact but for roundings in an order that its records decide"
+        stated = "the number of members, their key and strength: stated in the configuration; no normaliser"
+        exact = f"{alone}; scores of queries are sums of integers, and exact"
+        return {"b": (), "c": (proved(stated),), "e": self.features.public, "f": (proved(exact),)}
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes."""
+        return {"parameters": self.weight.numel(), **super().metrics}
+
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """[T, n] int16: each member's label of each query, as many members at a time as the working memory takes."""
+        queries, weight = whole(phi.astype(np.float64)), self.weight.numpy()
+        each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
+        some = max(1, self.settings.compute.memory_mb * 2**20 // each)
+        return np.concatenate([labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)])
+
+
+FLIPS = "flips.safetensors"
+
+
+class Pulled(NamedTuple):
+    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``pulls``), and which it is [n]."""
+
+    pulls: np.ndarray
+    given: np.ndarray
+
+
+@dataclass(frozen=True)
+class FlipModel(VotesModel):
+    """Ridge regressions whose distances count flipped labels: exactly, in each member (certificates/flips.py)."""
+
+    members: tuple[Pulled, ...] = ()
+    instant: ClassVar[bool] = False
+
+    def retrained(
+        self,
+        records: Records,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """As of votes. Raises ConfigError: a unit has several rows."""
+        check_unit_rows(records.units, self.settings.relation.unit_rows)
+        strength, members = cast(VotesConfig, self.settings.certificate).strength, list[Pulled]()
+        for features, given in self._shards(records):
+            members.append(Pulled(pulls(features, strength), given))
+            on_progress(Progress(len(members), len(self.weight), len(members), len(self.weight)))
+        return self._of(members)
+
+    def _of(self, members: Sequence[Pulled]) -> Self:
+        """With the weights that these members' labels make."""
+        each = [targets_of(one.given, self.problem.classes).T @ one.pulls.astype(np.float64) for one in members]
+        return replace(self, weight=torch.from_numpy(np.stack(each).astype(np.int32)), members=tuple(members))
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+        """As of votes. Raises UnsoundError as well: labels or pulls that are none, or weights that these do not make."""
+        bare = cls.untrained(problem, read_features(problem, shelf))
+        check_constants(shelf, CONSTANTS, bare.constants)
+        few, width = torch.zeros((), dtype=torch.int64), bare.weight.shape[2]
+        kept = read_tensors(shelf, MODEL, {"weight": bare.weight, "ends": few.expand(len(bare.weight))})
+        ends = [0, *kept["ends"].tolist()]
+        if ends != sorted(ends):
+            raise UnsoundError(f"{shelf.folder / MODEL}: ends must not fall: train again")
+        like = {"pulls": few.int().expand(ends[-1], width), "given": few.short().expand(ends[-1])}
+        lie = {name: tensor.numpy() for name, tensor in read_tensors(shelf, FLIPS, like).items()}
+        members = [Pulled(lie["pulls"][a:b], lie["given"][a:b].astype(np.int64)) for a, b in pairwise(ends)]
+        known = {*range(problem.classes)}
+        if any(lengths(one.pulls.astype(float)) >= 2**TOTAL or not set(one.given.tolist()) <= known for one in members):
+            raise UnsoundError(
+                f"{shelf.folder / FLIPS}: pulls too long to count exactly, or labels of no class: train again"
+            )
+        model = bare._of(members)
+        if not torch.equal(model.weight, kept["weight"]):
+            raise UnsoundError(f"{shelf.folder / MODEL}: the weights are not those of {FLIPS}: train again")
+        return model
+
+    def save(self, store: FileWriter) -> None:
+        """As of votes, and flips.safetensors."""
+        super().save(store)
+        pulled, given = (np.concatenate(each) for each in zip(*self.members, strict=True))
+        write_tensors(store, FLIPS, {"pulls": torch.from_numpy(pulled), "given": torch.from_numpy(given.astype(np.int16))})
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What model.safetensors holds."""
+        return {**super().tensors, "ends": torch.tensor([len(one.given) for one in self.members]).cumsum(0)}
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g."""
+        exact = proved("flipped labels are counted exactly in each member, and one k moves its count by 1 at most")
+        return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
+
+    def logits(self, phi: np.ndarray) -> np.ndarray:
+        """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are one."""
+        if len(self.weight) > 1:
+            return super().logits(phi)
+        return np.ldexp(whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51)
+
+    @property
+    def farthest(self) -> int:
+        """What it costs to turn each member, at most: the number of records, which is no secret here."""
+        return self._never * len(self.members)
+
+    @property
+    def _never(self) -> int:
+        """More labels than there are."""
+        return 1 + sum(len(one.given) for one in self.members)
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Certificates:
+        """Stable distances of the vote from its members'; at some k, tabulated there alone and no farther than the last."""
+        relation, count, classes = self.settings.relation.name, len(features), self.problem.classes
+        largest = max(len(one.given) for one in self.members)
+        some = min(ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1))))
+        parts = group().shared(count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count))
+        members, distances = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        vote = certified_vote(members, distances, classes, touches=RELATIONS[relation].touches)
+        if ks is not None:
+            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
+        return VoteCertificates.of_members(relation, vote, vote, members, distances, classes)
+
+    def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([T, n] each member's labels, [T, n] int64 their distances)."""
+        phi, classes = self.phi(features), self.problem.classes
+        queries, members = whole(phi.astype(np.float64)), self.labels(phi)
+        costs = [
+            flips_to_turn(queries @ one.pulls.T.astype(np.float64), one.given, answers, classes, self._never)
+            for one, answers in zip(self.members, members, strict=True)
+        ]
+        return members, np.stack(costs) - 1

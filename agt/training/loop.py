@@ -51,7 +51,7 @@ from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA, Extremes
 from agt.kernels.select import pick_device, pick_kernel
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.relations import RELATIONS, Sums, rows_at_stake
+from agt.relations import Sums, moving, rows_at_stake
 from agt.settings import Positive, RelationName, TrainingConfig, schema, validate
 from agt.training.batches import Recipe, Stream, check_sizes, check_unit_rows, selected_sums
 from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
@@ -185,7 +185,7 @@ class TrainingRun:
         on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
-        training, self.relation = recipe.training, RELATIONS[recipe.relation.name]
+        training, self.relation = recipe.training, moving(recipe.relation.name)
         device = pick_device(recipe.compute)
         self.kernel = pick_kernel(recipe.compute)
         self.network = Network.of(head, training.loss, recipe.classes, self.kernel.products(training.product))
@@ -443,13 +443,13 @@ def step_sensitivity(relation: RelationName, clip: float, parameters: int, norma
     Raises:
         ConfigError: a relation whose direction is a mean over the actual batch.
     """
-    rule = RELATIONS[relation]
+    rule = moving(relation)
     if rule.mean:
         raise ConfigError(
             f"relation={relation} divides by the actual batch, so its sensitivity depends on the data: "
             "noise inside training needs relation=add_remove or substitute"
         )
-    return rule.touches * unit_rows * clip * math.sqrt(parameters) / normalizer
+    return rule.moved * unit_rows * clip * math.sqrt(parameters) / normalizer
 
 
 def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePlan:

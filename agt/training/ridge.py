@@ -26,7 +26,17 @@ Formal guarantees
     are integers of length below 2^22 (1 + 2^-9): their products are exact, in any shape. Which class scores most, the
     smaller one of equals, is thus a function of W and of the query, whatever members and queries stand beside them.
 
-Source: method.md section 12.
+Formal guarantees of ``pulls``
+    W = Y^T A for targets Y [n, J], A = (X X^T + strength I)^-1 X = X (X^T X + strength I)^-1, of which labels are no part.
+    ``pulls`` is A times a power of two that A decides, cut off to integers, as above a function of the shard's features in
+    their order. The power is such that the lengths of the rows A_i, each at most sqrt(w) times its greatest entry, sum up
+    to S < 2^29, but for roundings 2^29 (1 + 2^-20): cutting off only shortens.
+    Under relation=flip the member *is* sign or argmax of Y^T A q, with these integers. For a query q, shorter than
+    2^22 (1 + 2^-9), |A_i q| <= |A_i| |q| and sum_i |A_i q| < 2^51.1: each A_i q, every sum of them and twice that are
+    exact.
+    So is W = Y^T A, each row of it shorter than S, and a label that changes moves a score by whole multiples of A_i q.
+
+Source: method.md sections 12 and 14.
 """
 
 import math
@@ -37,6 +47,7 @@ from numba import njit
 EXACT = 256  # rows whose products of coordinates add up exactly: 2^8 times 2^45 is 2^53
 GRAIN = -22  # features are multiples of 2 to this
 LENGTH = 28  # rows of integer weights are shorter than 2 to this
+TOTAL = 29  # rows of ``pulls`` have lengths whose sum is below 2 to this
 STEPS = 100  # of ``logistic``
 FARTHEST = 64.0  # that its scores go
 
@@ -77,6 +88,25 @@ def logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarr
             scores = _combined(x.T, weight.T).T
         scores = np.clip(scores, -FARTHEST, FARTHEST)
     return on_lattice(weight)
+
+
+def pulls(rows: np.ndarray, strength: float) -> np.ndarray:
+    """[n, w] int32: what a record's target of 1 adds to ``ridge``'s weights, up to one positive factor."""
+    n, width = rows.shape
+    inverse = _solve(_gram(rows), np.eye(min(n, width)), strength)
+    if n <= width:
+        moves = _combined(rows, inverse)
+    else:  # some rows at a time, which stay in the cache
+        parts = [rows[at : at + EXACT].T for at in range(0, n, EXACT)]
+        moves = np.concatenate([_combined(inverse, np.ascontiguousarray(part)) for part in parts])
+    moves = np.nan_to_num(moves, nan=0.0, posinf=0.0, neginf=0.0)
+    lattice: np.ndarray = np.trunc(np.ldexp(moves, TOTAL - math.frexp(lengths(moves))[1])).astype(np.int32)
+    return lattice
+
+
+def lengths(moves: np.ndarray) -> float:
+    """No less than the lengths of the rows [n, w] together, but for rounding: each is sqrt(w) times its greatest entry."""
+    return math.fsum(np.abs(moves).max(axis=1, initial=0.0)) * math.sqrt(moves.shape[1])
 
 
 LEARNERS = {"ridge": ridge, "logistic": logistic}

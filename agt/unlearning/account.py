@@ -26,7 +26,6 @@ that came another way can tell; when, only somebody else who noted it.
 """
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -38,7 +37,7 @@ from pydantic import Field
 from agt import __version__
 from agt.errors import ConfigError, DataMissing
 from agt.facts import Fact, Standing
-from agt.settings import Digest, content_of, plain_of, read_document, schema
+from agt.settings import Digest, content_of, read_document, schema
 from agt.store import Broken, read_file
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
@@ -120,11 +119,6 @@ class RemovalBudget:
     total: Annotated[float, Field(ge=0)]
     unit: str
 
-    @property
-    def left(self) -> float:
-        """What remains; 0 where it is overdrawn."""
-        return max(0.0, self.total - self.spent)
-
 
 @dataclass(frozen=True)
 class Removal:
@@ -134,7 +128,7 @@ class Removal:
         promise: what holds of the new state.
         records: how many records were removed.
         seconds: wall time of the method alone; data that was read and reports not counted.
-        facts: flat numbers for metrics.json and the account.
+        facts: flat numbers for metrics.json and the account, as JSON has them.
         words: what was done, a line each.
         allowance: what is left for later removals; None: the method needs none.
     """
@@ -142,20 +136,14 @@ class Removal:
     promise: Promise
     records: int
     seconds: float
-    facts: Mapping[str, Any]
+    facts: Mapping[str, bool | int | float | str]
     words: tuple[str, ...]
     allowance: RemovalBudget | None = None
 
     @property
     def plain(self) -> dict[str, Any]:
         """JSON values of all but the promise: what a log keeps beside that."""
-        node = {name: value for name, value in asdict(self).items() if name != "promise"}
-        return {**node, "seconds": float(self.seconds), "facts": self.plain_facts}
-
-    @property
-    def plain_facts(self) -> dict[str, bool | int | float | str]:
-        """The facts as JSON values, without those that are None."""
-        return {name: _plain(value) for name, value in self.facts.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if name != "promise"}
 
     @classmethod
     def of(cls, promise: Mapping[str, Any], plain: Mapping[str, Any]) -> "Removal":
@@ -163,12 +151,6 @@ class Removal:
         budget = plain["allowance"]
         left = {"words": tuple(plain["words"]), "allowance": None if budget is None else RemovalBudget(**budget)}
         return cls(Promise.of(promise), **{**plain, **left})
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    """A number or a text as JSON has it."""
-    value = value.item() if hasattr(value, "item") else value
-    return value if isinstance(value, bool | int | float | str) else re.sub(r"\s+", " ", str(value))
 
 
 VERSION: Literal["agt.erasure/1"] = "agt.erasure/1"
@@ -329,11 +311,6 @@ class TraceSearch:
     places: tuple[Place, ...]
     unlooked: Words
 
-    @property
-    def found(self) -> int:
-        """Traces, in all places."""
-        return sum(place.found for place in self.places)
-
 
 @schema
 class Waiting:
@@ -349,7 +326,7 @@ class Waiting:
 
 
 @schema
-class Account:
+class ErasureReport:
     """An account, all of it.
 
     Attributes:
@@ -402,11 +379,6 @@ class Account:
         return self.done.method != PENDING
 
     @property
-    def plain(self) -> dict[str, Any]:
-        """JSON values; what is None is left out."""
-        return plain_of(self)
-
-    @property
     def content(self) -> bytes:
         """The file."""
         return content_of(self)
@@ -423,25 +395,24 @@ def account_of(
     waiting: Waiting | None = None,
     abstained: int | None = None,
     unlooked: Words = (),
-) -> Account:
+) -> ErasureReport:
     """The account of one erasure.
 
     Args:
         removal: what the method says of it.
         training: seconds that training the run took; None: not recorded.
         unlooked: more that this account does not show, beside what none does.
-        others: as in ``Account``.
+        others: as in ``ErasureReport``.
 
     Raises:
         ConfigError: they contradict each other.
     """
-    promise, budget = removal.promise, removal.allowance
-    seconds = None if training is None else float(training)
-    return Account(
+    promise = removal.promise
+    return ErasureReport(
         schema=VERSION,
         agt=__version__,
         asked=asked,
-        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.plain_facts, seconds),
+        done=Done(promise.method, removal.records, removal.seconds, removal.words, dict(removal.facts), training),
         guaranteed=Guaranteed(
             promise.exact,
             promise.eps,
@@ -455,20 +426,20 @@ def account_of(
         earlier=earlier,
         outside=(*unlooked, *OUTSIDE),
         sweep=sweep,
-        budget=budget,
+        budget=removal.allowance,
         waiting=waiting,
         abstained=abstained,
     )
 
 
-def read_account(content: bytes) -> Account:
-    """What ``Account.content`` gave.
+def read_account(content: bytes) -> ErasureReport:
+    """What ``ErasureReport.content`` gave.
 
     Raises:
         ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
             one that contradicts itself.
     """
-    return read_document(Account, content, VERSION, "an account")
+    return read_document(ErasureReport, content, VERSION, "an account")
 
 
 SIGNATURE, PUBLIC = "account.sig", "account.pub"

@@ -50,7 +50,7 @@ from agt.data.dataset import DataError, Records, gathered
 from agt.errors import ConfigError
 from agt.ledger import chain
 from agt.settings import schema
-from agt.store import HASH, Broken, Folder, refusing, sync_folder
+from agt.store import Broken, Folder, refusing, sync_folder
 from agt.unlearning.account import MethodName, Removal
 
 KEY_FILE = "unlearning/key"
@@ -148,7 +148,7 @@ RequestKind = Literal["pending", "removed"]
 By = Literal["id", "unit"]
 KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
 StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
-_START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}'
+_START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}\n'
 _ABOUT = (
     "config.yaml",
     "env.json",
@@ -247,14 +247,18 @@ class Log:
         Raises:
             Broken: it is not what was written; names the line.
         """
-        entries, before = [], chain.START
-        for number, line in enumerate(_lines(content), 1):
+        entries, before = list[RequestEntry](), chain.START
+        if not content.isascii():
+            raise Broken(f"{REQUEST_LOG_FILE} is damaged: it is not plain ASCII")
+        for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
+            text, digest = line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))], line[-64 - len(_END) : -len(_END)]
             try:
-                link = chain.Entry.read(*_parts(line, number, before))
-                entries.append(RequestEntry.of(link))
+                if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
+                    raise Broken(f"entry {number} is not as it was written: {line[:60]!r}")
+                entries.append(RequestEntry.of(chain.Entry.read(text, number, before, digest)))
             except Broken as error:
                 raise Broken(f"{REQUEST_LOG_FILE}, line {number}: {error}") from None
-            before = link.hash
+            before = digest
         return cls(tuple(entries))
 
     @classmethod
@@ -282,12 +286,10 @@ class Log:
     @property
     def content(self) -> bytes:
         """The file's bytes."""
-        lines, before = [], chain.START
-        for entry in self.entries:
-            text = chain.Entry(entry.number, entry.kind, entry.body, before).text
-            before = chain.hash_of(text)
-            lines.append(f"{_START}{text}{_MIDDLE}{before}{_END}\n")
-        return "".join(lines).encode()
+        befores = [chain.START, *(entry.hash for entry in self.entries)]
+        pairs = zip(self.entries, befores, strict=False)
+        links = [chain.Entry(entry.number, entry.kind, entry.body, before) for entry, before in pairs]
+        return "".join(f"{_START}{link.text}{_MIDDLE}{link.hash}{_END}" for link in links).encode()
 
     @property
     def head(self) -> chain.Head | None:
@@ -371,25 +373,6 @@ def of_state(name: str) -> bool:
     return name not in _ABOUT and not name.startswith(_DRAWN)
 
 
-def _lines(content: bytes) -> list[str]:
-    try:
-        text = content.decode("ascii")
-    except UnicodeDecodeError:
-        raise Broken(f"{REQUEST_LOG_FILE} is damaged: it is not plain ASCII") from None
-    *lines, rest = text.split("\n")
-    if rest:
-        raise Broken(f"{REQUEST_LOG_FILE}, line {len(lines) + 1}: it breaks off")
-    return lines
-
-
-def _parts(line: str, number: int, before: str) -> tuple[str, int, str, str]:
-    """(text, number, hash before, hash) of a line, as ``chain.Entry.read`` takes them."""
-    text, digest = line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))], line[-64 - len(_END) : -len(_END)]
-    if line != f"{_START}{text}{_MIDDLE}{digest}{_END}" or not HASH.fullmatch(digest):
-        raise Broken(f"entry {number} is not as it was written: {line[:60]!r}")
-    return text, number, before, digest
-
-
 def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
     return frozenset().union(*parts)
 
@@ -420,7 +403,9 @@ class Index:
         """Of the training records; their features may be memory-mapped, and are read once, in pieces."""
         ids = key.names(records.ids, "record")
         own = records.units is records.ids or bool(np.array_equal(records.ids, records.units))
-        units = None if own else _of_units(records.units, key)
+        coded = pa.array([] if own else records.units, pa.string()).dictionary_encode()  # each hashed once
+        names = key.names(coded.dictionary.to_pylist(), "unit")
+        units = None if own else names[coded.indices.to_numpy()]
         marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
         contents = gathered(itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)), len(records))
         return cls(key.check, ids, contents, units)
@@ -513,12 +498,6 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
             f"the data is not what the run was trained on: of {len(index)} training records, {_counted(len(lost))} gone "
             f"that nobody asked to erase ({which}): restore them, or ask for their erasure"
         )
-
-
-def _of_units(units: np.ndarray, key: HashKey) -> np.ndarray:
-    """[n, 16]: each unit hashed once, however many records it has."""
-    coded = pa.array(units, pa.string()).dictionary_encode()
-    return key.names(coded.dictionary.to_pylist(), "unit")[coded.indices.to_numpy()]
 
 
 def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.ndarray]:

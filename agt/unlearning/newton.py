@@ -248,7 +248,6 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
 
 
 PASSES = 12  # of polishing, each of which halves the residual or is the last
-OFTEN = 4  # steps between two looks at the data, below which a Hessian has drifted too far
 LITTLE = 64  # a look at the data leaves one part in so many of an allowance, or less
 REFRESHES = 30  # a Newton method's iterations: its last few square the error
 
@@ -485,30 +484,22 @@ class RemovableHead:
         return moved, parts
 
 
-def brought_within(
-    head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowance: float, last: NewtonStep | None = None
-) -> tuple[str, ...]:
+def brought_within(head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowance: float) -> tuple[str, ...]:
     """Bring the residual down to an allowance, by no more than it takes.
 
     Args:
         head: changed in place.
         features, targets: all the records that are left.
-        last: the step before, if any: where the drift of the Hessian alone lets fewer than ``OFTEN`` such steps into the
-            allowance, it is formed anew, which costs as much as many looks at the data and saves as many.
 
     Returns:
         What was done: nothing, polish, refresh, or both. The residual may still be above: then only training anew, with
         noise anew, is left.
     """
-    drifted = last is not None and (last.curved - last.fresh) * OFTEN > allowance
     done = []
     for name, measure in (("polish", head.polish), ("refresh", head.refresh)):
-        if head.residual <= allowance:
-            break
-        if name == "polish" and drifted:
-            continue
-        measure(features, targets, allowance / LITTLE)
-        done.append(name)
+        if head.residual > allowance:
+            measure(features, targets, allowance / LITTLE)
+            done.append(name)
     return tuple(done)
 
 
@@ -580,7 +571,9 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
         eps, lead, rest = config.eps, "not proved: as published, the model is", _OF_LOSS
     else:
-        eps = _of_state(config, within / config.sigma * COVER)
+        mu = within / config.sigma * COVER
+        # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
+        eps = 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
         retrained = proved(
             f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
             "that minimiser, too; the noise covers both distances together"
@@ -592,11 +585,6 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         "from either is nearly as likely from the other"
     )
     return Promise("newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts)
-
-
-def _of_state(config: RemovalConfig, mu: float) -> float:
-    """The least eps, rounded up, at which N(0, 1) and N(mu, 1) are (eps, delta)-close; at most the settings'."""
-    return 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
 
 
 _PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"

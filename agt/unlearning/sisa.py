@@ -129,7 +129,10 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
     ensemble, kind = problem.settings.ensemble, KINDS[type(problem.settings.certificate)]
     if not problem.settings.ensembled:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
-    kept = _shards(shelf, ensemble.members, ensemble.slices)
+    try:
+        kept = [Shard.read(shelf.part(member_folder(index)), ensemble.slices) for index in range(ensemble.members)]
+    except ConfigError as error:
+        raise CheckError(f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}") from None
     begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)
     shared = problem.settings.certificate.features.public == "train"  # by a shard's slices
     for index, records in enumerate(dealt):
@@ -146,14 +149,6 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
         members[index], shards[index] = member, shard
     order = range(ensemble.members)
     return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), begun)
-
-
-def _shards(shelf: FileReader, members: int, slices: int) -> list[Shard]:
-    """What each member was trained on."""
-    try:
-        return [Shard.read(shelf.part(member_folder(index)), slices) for index in range(members)]
-    except ConfigError as error:
-        raise CheckError(f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}") from None
 
 
 def _check_features(member: Any, shard: Dataset) -> None:
@@ -234,17 +229,6 @@ def answerable(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, c
     return certain
 
 
-def random_requests(home: np.ndarray, members: int, requests: int, rng: np.random.Generator) -> np.ndarray:
-    """[members] how many of so many requests wait for each: requests of different units, chosen uniformly.
-
-    Args:
-        home: [units] the member of each unit (``training.ensemble.shards``).
-        requests: at most as many as there are units.
-    """
-    chosen = rng.choice(len(home), size=requests, replace=False)
-    return np.bincount(home[chosen], minlength=members)
-
-
 def spread_requests(members: int, requests: int) -> np.ndarray:
     """[members] the same of somebody who knows the public key and takes the members in turn, one request for each."""
     return np.bincount(np.arange(requests) % members, minlength=members)
@@ -263,14 +247,14 @@ def availability(
 
     Args:
         distances, labels, classes: as in ``answerable``.
-        home: [units] the member of each unit.
-        requests: how many wait at once.
+        home: [units] the member of each unit (``training.ensemble.shards``).
+        requests: how many wait at once, of different units that are chosen uniformly; at most as many as there are.
         draws: of so many requests each, over which the mean is taken.
     """
-    members = len(labels)
 
     def share(count: int) -> float:
-        waiting = (random_requests(home, members, count, rng) for _ in range(draws))
+        chosen = (rng.choice(home, size=count, replace=False) for _ in range(draws))
+        waiting = (np.bincount(members, minlength=len(labels)) for members in chosen)
         return float(np.mean([answerable(distances, labels, pending, classes).mean() for pending in waiting]))
 
     return np.array([share(count) for count in requests])

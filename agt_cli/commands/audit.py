@@ -10,11 +10,10 @@ from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
 from agt_cli.audit.job import Audited, AuditInputs, AuditKind, headline, lines, page, remove_copies
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run, open_run
+from agt_cli.report.finished import Run, check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import PendingErasures, StateMonitor, people
 from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.queries import DIGESTS, digest_of
+from agt_cli.runs.queries import DIGESTS, PendingErasures, StateMonitor, digest_of, people
 
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),
@@ -56,6 +55,8 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     given = AuditInputs(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
     kind.check(given)
     finished = None if folder is None else open_run(folder, "train", given.digest)
+    if finished is not None:
+        check_edits(finished, "agt audit")
     if finished is not None and not getattr(kind, "while_waiting", False):
         _check_whole(finished)
     return AuditConfig(kind.name, kind, given, finished)

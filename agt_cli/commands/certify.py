@@ -14,9 +14,19 @@ from agt.settings import schema, validate
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.console import Console
-from agt_cli.report.quality import judge, outside_section, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import Subject, certified_metrics, certify_report, handful, write_tables
+from agt_cli.report.report_md import (
+    Subject,
+    certified_metrics,
+    certify_report,
+    handful,
+    judge,
+    outside_section,
+    quality_section,
+    say_quality,
+    write_quality,
+    write_tables,
+)
 from agt_cli.runs.prepare import certifying, only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 

@@ -72,7 +72,6 @@ class InspectSettings:
 
     @property
     def target(self) -> Path:
-        """The file to write."""
         return Path("conf", "dataset", f"{self.dataset}.yaml")
 
     def check_target(self) -> None:

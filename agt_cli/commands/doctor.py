@@ -6,10 +6,8 @@ Looked at are versions, the device and its kernels, floating point as the proofs
 import fcntl
 import os
 import shutil
-import sqlite3
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,9 +23,7 @@ from packaging.specifiers import SpecifierSet
 import agt_cli
 from agt.errors import CheckError, UnsoundError
 from agt.kernels import select
-from agt.ledger.chain import NETWORK, file_system
 from agt.provenance import package_version
-from agt_cli.releasing.ledgers import FOLDER as LEDGERS
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 from agt_cli.runs.prepare import only_keys
@@ -36,8 +32,6 @@ COLUMNS = ("check", "stands", "seen, and what to do")
 DISTRIBUTION = "agt-certified"
 ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53  # not known to a compiler, which would work sums out beforehand
 MIN_FREE_BYTES = 2**30
-WRITE_TEST_SECONDS = 0.25
-SLOW_WRITES_PER_SECOND = 50  # below which a ledger is felt
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,6 @@ class DoctorConfig:
 
 
 def configure(config: Mapping[str, Any]) -> DoctorConfig:
-    """Take the two folders."""
     only_keys(config, ("output_dir", "data_dir"))
     return DoctorConfig(Path(str(config["output_dir"])).expanduser(), Path(str(config["data_dir"])).expanduser())
 
@@ -113,7 +106,6 @@ def _is_met(requirement: Requirement) -> bool:
 
 
 def check_compute(findings: Findings) -> None:
-    """Device, kernels, threads, floating point."""
     _check_kernel("cpu", "cpu", findings)  # first: it loads Numba, and whatever that brings
     if torch.cuda.is_available():
         free, total = (size / 2**30 for size in torch.cuda.mem_get_info())
@@ -172,72 +164,30 @@ def floating_point() -> list[str]:
 
 
 def check_disk(outputs: Path, findings: Findings) -> None:
-    """Whether runs can be written where they go, how fast a write is durable, and whether locks keep a second one out."""
-    kind = file_system(_nearest_folder(Path(LEDGERS)))
-    if kind in NETWORK:
-        words = f"{LEDGERS} is on a network file system ({kind}): no ledger can lie here"
-        findings.note("ledgers", words, "give it a path on a local disk")
-    folder = _nearest_folder(outputs)
+    """Whether runs can be written where they go, and whether locks keep a second process out."""
+    folder = next(folder for folder in (outputs.absolute(), *outputs.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(folder).free
-    words = f"{outputs}: {file_system(folder) or 'file system not known'}, {free / 2**30:.1f} GiB free"
+    words = f"{outputs}: {free / 2**30:.1f} GiB free"
     try:
-        with tempfile.TemporaryDirectory(prefix=".agt-doctor-", dir=folder) as place:
-            rate = _durable_writes(Path(place))
-            wrong = [name for name, works in LOCKS.items() if not works(Path(place) / name)]
+        with tempfile.NamedTemporaryFile(prefix=".agt-doctor-", dir=folder) as file:
+            locked = _lock_excludes(Path(file.name))
     except OSError as error:
         words += f", and nothing can be written there ({error.strerror or error})"
         findings.problem("disk", words, "output_dir=FOLDER")
         return
-    unsafe = f"no {' and no '.join(wrong)} here: two processes could spend one budget, so keep no ledger on this disk"
-    findings.compare("locks", not wrong, f"{' and '.join(LOCKS)} work", unsafe)
-    words += f", {rate:,.0f} durable writes a second"
+    unsafe = "file locks keep nobody out: two processes could spend one budget, so keep no ledger on this disk"
+    findings.compare("locks", locked, "file locks work", unsafe)
     if free < MIN_FREE_BYTES:
         findings.note("disk", f"{words}: little room", "make room, or output_dir=FOLDER")
-    elif rate < SLOW_WRITES_PER_SECOND:
-        findings.note("disk", f"{words}: slow; each answer of a ledger waits for one")
     else:
         findings.ok("disk", words)
 
 
-def _nearest_folder(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there: nothing is made."""
-    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
-
-
-def _durable_writes(folder: Path) -> float:
-    """How many times a second a line can be put on the disk for good."""
-    count, started = 0, time.perf_counter()
-    with (folder / "writes").open("wb", buffering=0) as file:
-        while (passed := time.perf_counter() - started) < WRITE_TEST_SECONDS:
-            file.write(b"x" * 64)
-            os.fsync(file.fileno())
-            count += 1
-    return count / passed
-
-
-def _file_locks_work(path: Path) -> bool:
-    with path.open("wb") as first, path.open("rb") as second:
+def _lock_excludes(path: Path) -> bool:
+    with path.open("rb") as first, path.open("rb") as second:
+        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:
-            return False
     return False
-
-
-def _write_ahead_log_works(path: Path) -> bool:
-    base = sqlite3.connect(path)
-    try:
-        mode = base.execute("pragma journal_mode=wal").fetchone()[0]
-        base.execute("create table t (n)")
-        base.commit()
-        return bool(mode == "wal")
-    except sqlite3.Error:
-        return False
-    finally:
-        base.close()
-
-
-LOCKS = {"file locks": _file_locks_work, "SQLite's write-ahead log": _write_ahead_log_works}

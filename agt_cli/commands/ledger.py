@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agt.errors import ConfigError
-from agt.ledger.book import AdmittedTable, Book, Debit, Population, budget, clock, eps_so_far
+from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
@@ -196,8 +196,8 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
-    """Say what it declares and where it ends; returns the command's object."""
-    words, head = ledger.words(), str(ledger.book.last.head)
+    """Say what it declares, what its clock did and where it ends; returns the command's object."""
+    words, head = [*ledger.words(), *clock(ledger.book)], str(ledger.book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)
     return {"ledger": str(ledger.path), "head": head, "words": words}
@@ -206,39 +206,39 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         debits = list(ledger.history().values())
-        balance, book, population = _balance(ledger, debits), ledger.book, ledger.population
+        book, population = ledger.book, ledger.population
+        allowance, last = population.allowance, debits[-1] if debits else None
+        eps = eps_so_far(allowance, book.spent)
+        more = None if last is None else allowance.fitting(book.spent, last.charge.guarantee, _MANY)
         tables = ", ".join(dict.fromkeys(table.name for table in book.tables.values())) or "none yet: agt ledger admit"
-        console.say(f"{population.name}: {budget(population.allowance)} over all that is ever released about these people")
+        console.say(f"{population.name}: {budget(allowance)} over all that is ever released about these people")
         console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
         if debits:
             _say_debits(debits, console)
-        for line in [_spent(balance, book, population.allowance.eps), *balance["words"], f"head: {balance['head']}"]:
-            console.say(line)
+        console.say(_spent(eps, more, allowance.eps))
+        state = _say_state(ledger, console)
         console.note(f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an older copy")
-        return balance
-
-
-def _balance(ledger: Ledger, debits: list[Debit]) -> dict[str, Any]:
-    """The object of ``agt ledger show --json``."""
-    book, allowance = ledger.book, ledger.population.allowance
-    last = debits[-1] if debits else None
-    return {
-        "ledger": str(ledger.path),
-        "population": asdict(ledger.population),
-        "entries": book.last.number,
-        "head": str(book.last.head),
-        "second_head": ledger.head and str(ledger.head),
-        "spent": book.spent.as_json(),
-        "eps_so_far": eps_so_far(allowance, book.spent),
-        "more_of_the_last": last and allowance.fitting(book.spent, last.charge.guarantee, _MANY),
-        "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
-        "debits": [
-            {"entry": d.entry.number, "time": d.entry.time, "size": d.size, "answered": d.answered, **d.charge.as_json()}
-            for d in debits
-        ],
-        "answers": book.answered,
-        "words": [*ledger.words(), *clock(book)],
-    }
+        return {
+            **state,
+            "population": asdict(population),
+            "entries": book.last.number,
+            "second_head": ledger.head and str(ledger.head),
+            "spent": book.spent.as_json(),
+            "eps_so_far": eps,
+            "more_of_the_last": more,
+            "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
+            "debits": [
+                {
+                    "entry": debit.entry.number,
+                    "time": debit.entry.time,
+                    "size": debit.size,
+                    "answered": debit.answered,
+                    **debit.charge.as_json(),
+                }
+                for debit in debits
+            ],
+            "answers": book.answered,
+        }
 
 
 def _say_debits(debits: list[Debit], console: Console) -> None:
@@ -252,10 +252,9 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
     console.table(title, ("entry", "time", "releases", "each", "of", "kept", "run"), rows)
 
 
-def _spent(balance: dict[str, Any], book: Book, eps: float) -> str:
-    if balance["more_of_the_last"] is None:
+def _spent(now: float, more: int | None, eps: float) -> str:
+    if more is None:
         return "spent: nothing yet"
-    now, more = balance["eps_so_far"], balance["more_of_the_last"]
     left = f"{more:,}" if more < _MANY else "more than a thousand million"
     return (
         f"spent: the counter stands at eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); of releases like the last, "
@@ -271,8 +270,5 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
             f"{book.kinds['debit']}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
             f"{book.answered}"
         )
-        words = [*ledger.words(), *clock(book)]
-        for line in [*words, f"head: {book.last.head}"]:
-            console.say(line)
         counts = {"entries": book.last.number, "debits": book.kinds["debit"], "answers": book.answered}
-        return {"ledger": str(ledger.path), "verified": True, **counts, "head": str(book.last.head), "words": words}
+        return {**_say_state(ledger, console), "verified": True, **counts}

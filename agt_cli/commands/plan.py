@@ -14,15 +14,22 @@ from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.composition import PureDP
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import WITHIN, Offer, Plan, plan
-from agt.mechanisms.published import MECHANISMS, gap_loss
+from agt.mechanisms.published import MECHANISMS, SmoothCauchy, true_loss
 from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.figures import Curves, curves
 from agt_cli.report.markdown import document, markdown_table, plain
-from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import conditions_section, figures_section, setting_section
+from agt_cli.report.report_md import (
+    conditions_section,
+    figures_section,
+    judge,
+    quality_section,
+    say_quality,
+    setting_section,
+    write_quality,
+)
 from agt_cli.runs.prepare import certifying, only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
@@ -89,7 +96,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
     captions = draw(record, dataset, planned)
-    advice = f"{planned.advice.text} Note: {APART}." if trained.settings.noise else planned.advice.text
+    advice = f"{planned.advice} Note: {APART}." if trained.settings.noise else planned.advice
     report = plan_report(dataset, words, advice, planned, opened.conditions, captions, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
@@ -143,13 +150,12 @@ def cells(planned: Plan, majority: str | None) -> tuple[list[str], list[list[str
     """
     table = _wide(planned.offers)
     columns = [column.replace("_", " ") for column in table.columns]
-    rows = [[f"{row[0]:g}", str(row[1]), *map(_rate, row[2:])] for row in table.itertuples(index=False)]
+    rows = [
+        [f"{row[0]:g}", str(row[1]), *("-" if rate != rate else rate_words(rate) for rate in row[2:])]
+        for row in table.itertuples(index=False)
+    ]
     constant = rate_words(planned.evidence.majority)
     return columns, [*rows, ["-", f"always '{majority}'", *[constant] * (len(columns) - 2)]]
-
-
-def _rate(value: float) -> str:
-    return "-" if value != value else rate_words(value)
 
 
 def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
@@ -163,38 +169,54 @@ def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
 
 def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
-    evidence = planned.evidence
+    evidence, captions = planned.evidence, dict[str, str]()
     pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
     lines: dict[str, Any] = {"level": evidence.accuracy, "floor": evidence.majority}
-    captions = {}
+
+    def figure(caption: str, data: pd.DataFrame, name: str, *about: Any, **how: Any) -> None:
+        captions[name] = caption
+        curves(record, Curves(name, *about, **how), data)
+
     rows = [
         {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
         for name in pure
         for eps in EPS
     ]
     if rows:
-        axes = ("eps", "accuracy", "eps of one query (pure)", "expected accuracy")
-        found = _first_above(rows, evidence.majority)
-        curves(record, Curves("accuracy_by_eps", *axes, dataset, finding=found, **lines), pd.DataFrame(rows))
-        captions["accuracy_by_eps"] = f"Expected accuracy against the budget of one query; {_LINES}."
+        figure(
+            f"Expected accuracy against the budget of one query; {_LINES}.",
+            pd.DataFrame(rows),
+            *("accuracy_by_eps", "eps", "accuracy", "eps of one query (pure)", "expected accuracy", dataset),
+            finding=_first_above(rows, evidence.majority),
+            **lines,
+        )
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
-    axes = ("queries", "accuracy", "queries", "expected accuracy")
-    finding = _most_answered(planned)
-    curves(record, Curves("accuracy_by_queries", *axes, dataset, panels="panel", finding=finding, **lines), table)
-    captions["accuracy_by_queries"] = (
-        f"Expected accuracy against the number of queries that share a total budget; {_LINES}."
+    figure(
+        f"Expected accuracy against the number of queries that share a total budget; {_LINES}.",
+        table,
+        *("accuracy_by_queries", "queries", "accuracy", "queries", "expected accuracy", dataset),
+        panels="panel",
+        finding=_most_answered(planned),
+        **lines,
     )
     flips = _flips(pure)
     if evidence.classes == 2 and len(flips):
-        axes = ("distance", "flip", "stable distance", "probability of the other label")
-        curves(record, Curves("flips_by_distance", *axes, "eps = 1 per query", log=False, ylog=True), flips)
-        captions["flips_by_distance"] = "Probability of releasing the other label against stable distance, at eps = 1."
-    axes = ("gap", "loss", "gap of the k-grid", "true privacy loss of a query")
-    curves(record, Curves("paper_accounting_loss", *axes, "smooth_cauchy under accounting=paper", ylog=True), _losses())
-    captions["paper_accounting_loss"] = (
+        figure(
+            "Probability of releasing the other label against stable distance, at eps = 1.",
+            flips,
+            *("flips_by_distance", "distance", "flip", "stable distance", "probability of the other label"),
+            "eps = 1 per query",
+            log=False,
+            ylog=True,
+        )
+    figure(
         "What smooth_cauchy truly gives away when distances are read off a grid {0, gap}, whatever it claims: why a dense "
-        "grid, or counting steps of it, is needed."
+        "grid, or counting steps of it, is needed.",
+        _losses(),
+        *("paper_accounting_loss", "gap", "loss", "gap of the k-grid", "true privacy loss of a query"),
+        "smooth_cauchy under accounting=paper",
+        ylog=True,
     )
     return captions
 
@@ -209,15 +231,15 @@ def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
 
 def _most_answered(planned: Plan) -> str:
     """What the totals buy, in brief."""
-    advice = planned.advice
-    if advice.weights:
-        enough = [one for one in sorted(advice.weights) if one[1] >= advice.nominal - WITHIN]
-        eps, accuracy, _ = next(iter(enough or sorted(advice.weights)[-1:]))
+    nominal = planned.evidence.accuracy
+    if planned.weights:
+        enough = [one for one in sorted(planned.weights) if one[1] >= nominal - WITHIN]
+        eps, accuracy, _ = next(iter(enough or sorted(planned.weights)[-1:]))
         return f"released weights answer any number of queries at {rate_words(accuracy)}, for total eps = {eps:g}"
-    if not advice.singly:
-        return f"nothing answers even one query within a point of {rate_words(advice.nominal)}"
-    eps, (count, name) = min(advice.singly.items())
-    return f"{count:,} queries within a point of {rate_words(advice.nominal)} at total eps = {eps:g}, by {name}"
+    if not planned.singly:
+        return f"nothing answers even one query within a point of {rate_words(nominal)}"
+    eps, (count, name) = min(planned.singly.items())
+    return f"{count:,} queries within a point of {rate_words(nominal)} at total eps = {eps:g}, by {name}"
 
 
 def _flips(pure: Sequence[str]) -> pd.DataFrame:
@@ -235,7 +257,9 @@ def _flips(pure: Sequence[str]) -> pd.DataFrame:
 def _losses() -> pd.DataFrame:
     """What smooth_cauchy claims of a query on a sparse grid, and what it loses."""
     true = [
-        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": gap_loss(eps, gap)} for eps in (0.1, 1.0) for gap in GAPS
+        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": true_loss(SmoothCauchy(eps=eps), (0, gap))}
+        for eps in (0.1, 1.0)
+        for gap in GAPS
     ]
     claimed = [{"gap": gap, "series": f"what eps = {eps:g} claims", "loss": eps} for eps in (1.0, 0.1) for gap in (1, 200)]
     return pd.DataFrame([*true, *claimed])

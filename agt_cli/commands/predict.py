@@ -8,6 +8,7 @@ from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Accounting, Counting
+from agt.mechanisms.objective import ObjectivePerturbation
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import ProtectedPeople
@@ -16,9 +17,8 @@ from agt_cli.releasing.release import MechanismConfig, PortableAnswers, ReleaseR
 from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import PendingErasures
 from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.queries import LINES, TrainedRun
+from agt_cli.runs.queries import LINES, PendingErasures, TrainedRun
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
 KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot")
@@ -74,7 +74,7 @@ def run(config: PredictConfig | PortableAnswers, record: RunRecord, console: Con
         return config.run(record, console)
     randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
     mechanism, lines = config.mechanism, config.trained.inputs == LINES
-    opened = config.trained.open(record, console, mechanism.reads_records)
+    opened = config.trained.open(record, console, mechanism.kind is ObjectivePerturbation)
     count, most = len(opened.queries), mechanism.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")

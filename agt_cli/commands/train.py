@@ -1,23 +1,35 @@
-"""agt train: configuration -> dataset -> head -> training with certificates -> run record."""
+"""agt train: configuration -> dataset -> head -> training with certificates -> run record.
+
+``agt train resume=FOLDER``: the same run, in the same folder, from where it was killed to the same bits. Settings are those
+that the folder records. A line that gives others is refused by name: what came out would be neither the one run nor the
+other. What says where things lie, and how often to write a checkpoint, may change. The number of threads may not: sums that
+are shared out otherwise round otherwise.
+"""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
+from agt.errors import AgtError, ConfigError
+from agt.provenance import code_digest, surroundings, targets
 from agt.quality import Quality, rate_words
+from agt.training.checkpoint import CheckpointFolder, open_checkpoints
+from agt.training.loop import SEED
+from agt_cli.configuration import composed, flat
 from agt_cli.releasing.noise import drawing, noise_words, proved
-from agt_cli.releasing.payer import unfinished
+from agt_cli.releasing.payer import SPENT_FILE as SPENT, unfinished
 from agt_cli.report.console import Console, show
-from agt_cli.report.quality import say_quality
+from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import unmet
-from agt_cli.runs.prepare import RunSettings, fit, prepared_by_all, settings_of, write_trained
-from agt_cli.runs.resume import checkpoints_of
+from agt_cli.report.report_md import say_quality, unmet
+from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
     """Validate the configuration (ConfigError), before any data is read."""
-    return settings_of(config)
+    return settings_to_train(config)
 
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -31,7 +43,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    with drawing(settings, record, prepared, checkpoints) as account:
+    releases = settings.noise is not None or record.config.get("ledger") is not None
+    drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
+    with drawn as account:
         started = time.perf_counter()
         model = fit(prepared, settings, console, checkpoints)
         seconds, noise, words = time.perf_counter() - started, model.noise, list(model.words)
@@ -75,3 +89,97 @@ def _say(record: RunRecord, name: str, words: list[str], quality: Quality, conso
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note("keep the digest elsewhere: certify, plan and predict, given digest=..., refuse any other or changed run")
+
+
+# -- a run that goes on ----------------------------------------------------------------------------------------------------
+
+FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
+BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others
+_ABSENT = object()
+
+
+def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Run | None:
+    """The run that a command line goes on with; None: it starts one of its own. The key is taken out of ``config``.
+
+    Args:
+        config: composed from the command line, as plain containers.
+        overrides: the command line's own.
+        sweep: whether it is one job of several.
+
+    Raises:
+        ConfigError: no run that can go on (``open_unfinished``), or a setting that is not the run's.
+    """
+    folder = config.pop(RESUME_KEY, None)
+    if folder is None:
+        return None
+    if not isinstance(folder, str) or not folder:
+        raise ConfigError(f"{RESUME_KEY}={folder}: give the folder of a run that was killed, or leave it out")
+    if sweep:
+        raise ConfigError(f"{RESUME_KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
+    run = open_unfinished(Path(folder), "train")
+    recorded, given = dict(flat(run.config)), dict(_given(config, overrides))
+    for key, value in given.items():
+        before = recorded.get(key, _ABSENT)
+        if key not in FREE and value != before:
+            had = "none of it" if before is _ABSENT else before
+            raise ConfigError(
+                f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings "
+                "out, as the run goes on with its own; or start another without resume="
+            )
+    if "certificate.learner._target_" in recorded.keys() - given.keys():
+        raise ConfigError(
+            f"{RESUME_KEY}={folder}: the run was begun with a learner of your own, and a folder's word is not enough to "
+            "import it: name it again, certificate.learner._target_=..."
+        )
+    if "data_dir" in given and "dataset.data_dir" in recorded:
+        given.setdefault("dataset.data_dir", given["data_dir"])
+    for key in FREE:
+        if key in given:
+            part, _, name = key.rpartition(".")
+            (run.config.setdefault(part, {}) if part else run.config)[name] = given[key]
+    return run
+
+
+def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console) -> CheckpointFolder:
+    """Where the training of this record leaves what it has reached, bound to all that its bits depend on.
+
+    Raises:
+        ConfigError: of a run that goes on: something that its bits depend on has changed, or private noise was drawn with a
+            seed that is gone.
+    """
+    folder, noise = record.folder / CHECKPOINTS, settings.noise
+    seed, spent = folder / f"{SEED}.json", record.folder / SPENT
+    if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
+        raise ConfigError(
+            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start "
+            "a new run, whose draw is a release of its own, beside the one that spent.json tells of"
+        )
+    if record.again:
+        reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"
+        console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
+    about = {key: value for key, value in flat(record.config) if key not in FREE} | _around(record, settings, prepared)
+    return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
+
+
+def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+    """What bits depend on beside settings."""
+    yours = None
+    with suppress(AgtError):  # not in a file
+        modules = [name for name in targets(record.config) if name.partition(".")[0] not in ("agt", "agt_cli")]
+        yours = code_digest(modules) if modules else None
+    return {
+        "data_digest": prepared.loaded.digest,
+        "features_digest": prepared.dataset.digest,
+        "encoder": prepared.dataset.scaling.get("encoder"),
+        "your code": yours,
+        **surroundings(settings.compute.device, settings.compute.threads),
+    }
+
+
+def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The settings that a line chooses, by key: those it names, and then those that its choices of groups change."""
+    named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
+    usual, settings = dict(flat(composed("train", []))), dict(flat(config))
+    below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
+    changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
+    yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)

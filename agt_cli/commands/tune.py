@@ -16,14 +16,14 @@ from pydantic import Field
 from agt.certificates.conditions import Condition
 from agt.data.dataset import UNLABELLED, DataError, PublicRows, Records
 from agt.errors import ConfigError, nearest
-from agt.facts import Fact, Grounds, declared
+from agt.facts import Grounds, declared
 from agt.mechanisms.claims import Output, Statement, of_release
 from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
-from agt.settings import ChosenFrom, schema, validate
+from agt.settings import schema, validate
 from agt.tuning import SCORES, Candidate, TuningObjective, best, linear_head, standard_error
 from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, still_chosen, words_of, write_experiment
 from agt_cli.configuration import chosen_options
@@ -136,18 +136,14 @@ def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | Non
         scaled = training[name] * times
         yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
+    able = {"crosses": "crosses" in dataset, "landmarks": public is not None}  # a table's columns; rows declared public
     for features in _EXACT if exact else _MAPS:
-        if chosen == "none" and _fits(features, dataset, public):
+        if chosen == "none" and able.get(features["map"], True):
             yield {"certificate.features": {**features, **({"public": public} if features["map"] == "landmarks" else {})}}
     if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
         yield {"dataset.bins": 2 * (dataset["bins"] or 1)}
-
-
-def _fits(features: Changes, dataset: Mapping[str, Any], public: str | None) -> bool:
-    """Crosses are for a table's columns, landmarks for those who declare rows public."""
-    return {"crosses": "crosses" in dataset, "landmarks": public is not None}.get(features["map"], True)
 
 
 def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
@@ -156,18 +152,12 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
         *path, last = key.split(".")
         node: Any = changed
         for part in path:
-            node = node.get(part) if isinstance(node, Mapping) else None
+            node = node.get(part, {}) if isinstance(node, dict) else {}
         if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
-            raise ConfigError(f"tune.grid: unknown key '{key}'{_near(config, path, last)}")
+            known = list(node) if path and isinstance(node, dict) and node else PARTS
+            raise ConfigError(f"tune.grid: unknown key '{key}'{nearest(last, known)}")
         node[last] = {**node[last], **value} if isinstance(value, Mapping) and isinstance(node[last], dict) else value
     return changed
-
-
-def _near(config: Mapping[str, Any], path: Sequence[str], last: str) -> str:
-    node: Any = config
-    for part in path:
-        node = node.get(part, {}) if isinstance(node, Mapping) else {}
-    return nearest(last, list(node) if path and isinstance(node, Mapping) and node else PARTS)
 
 
 def _short(value: Any) -> str:
@@ -180,7 +170,7 @@ class TuningData:
     """The datasets of candidates, each loaded once, and the rows of them that are declared public."""
 
     def __init__(self, which: str | None, console: Console) -> None:
-        self.which, self._console = which or "train", console
+        self.which, self.words, self._console = which or "train", words_of(which or "train"), console
         self._loaded: list[tuple[Any, Prepared]] = []
 
     def prepared(self, choice: Choice) -> Prepared:
@@ -230,15 +220,6 @@ class TuningData:
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(f"tune.public={self.which}: a row has no label, and settings are chosen by labels")
         return rows
-
-    def declaration(self, choice: Choice) -> ChosenFrom:
-        """Which rows, and their digest."""
-        return chosen_from(self.which, self.prepared(choice).loaded, choice.settings.source)
-
-    @property
-    def words(self) -> str:
-        """Which rows, in words."""
-        return words_of(self.which)
 
 
 NOTHING = "the number of trials, drawn at random, was none: nothing is released, and the budget is spent all the same"
@@ -300,36 +281,33 @@ class PrivateTuning:
     def _contestants(self, data: TuningData) -> tuple[list[Contestant], tuple[Condition, ...]]:
         """The candidates' heads, untrained, and conditions a to g of all of them together."""
         given, contestants = self.given.settings, []
-        self._check_counting()
+        for choice in self.choices:
+            same = choice.settings.relation == given.relation
+            if not same or unit_of(choice.config) != unit_of(self.given.config):
+                raise ConfigError(
+                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
+                )
         chosen = still_chosen(given.choices, given.training.chosen_from, data.prepared(self.given).loaded, given.source)
         for choice in self.choices:
             dataset = data.prepared(choice).dataset
             rows = dataset.train if self.tune.public is None else data.rows(choice)
             contestants.append(Contestant(linear_head(dataset, replace(choice.settings, choices=chosen)), rows))
+        facts = [
+            declared(
+                "the candidates that private tuning chose from are public constants (tune.grid)",
+                "one of them is there because of results on the private records",
+            )
+        ]
+        if self.tune.public is not None:
+            facts.append(
+                declared(
+                    f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
+                    "one of them is private, or is among them because of private ones",
+                )
+            )
         each = [contestant.model.conditions for contestant in contestants]
         together = [_together(same) for same in zip(*each, strict=True)]
-        return contestants, tuple(c.and_(*self._declared(data)) if c.letter == "e" else c for c in together)
-
-    def _check_counting(self) -> None:
-        """One claim, and one debit, is about one relation and one unit: those outside the grid."""
-        for choice in self.choices:
-            same = choice.settings.relation == self.given.settings.relation
-            if not same or unit_of(choice.config) != unit_of(self.given.config):
-                raise ConfigError(
-                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
-                )
-
-    def _declared(self, data: TuningData) -> Iterator[Fact]:
-        """What condition e rests on beside each candidate's own."""
-        yield declared(
-            "the candidates that private tuning chose from are public constants (tune.grid)",
-            "one of them is there because of results on the private records",
-        )
-        if self.tune.public is not None:
-            yield declared(
-                f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
-                "one of them is private, or is among them because of private ones",
-            )
+        return contestants, tuple(c.and_(*facts) if c.letter == "e" else c for c in together)
 
     def _publish(
         self,
@@ -390,7 +368,8 @@ class PublicTuning:
         tried = [choice for choice in self.choices if self.tune.grid or data.able(choice)]
         scores = _scores(self, tried, data, console)
         at = best(scores, self.tune.objective)
-        choice, about = tried[at], data.declaration(tried[at])
+        choice = tried[at]
+        about = chosen_from(data.which, data.prepared(choice).loaded, choice.settings.source)
         declared = {"chosen_on": "public", "chosen_from": asdict(about)}
         config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
         write_experiment(self.path, config, f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}")

@@ -1,16 +1,16 @@
 """agt unlearn: erasure requests in; the run's next state, and an account that can be checked, out."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
+from agt.settings import plain_of
 from agt.unlearning.account import Signer
 from agt.unlearning.log import By
 from agt_cli.audit.job import remove_copies
 from agt_cli.report.console import Console
-from agt_cli.report.finished import open_run, run_lock
+from agt_cli.report.finished import check_edits, open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
@@ -39,7 +39,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         raise ConfigError("key: a rehearsal erases nothing, and has no account to sign: leave key out, or rehearse=true")
     folder, ids, signing = Path(str(config["run"])), config.get("ids"), config.get("key")
     digest = digest_of(config, "digest")
-    open_run(folder, "train", digest)
+    check_edits(open_run(folder, "train", digest), "agt unlearn")
     return ErasureOrder(
         folder,
         digest,
@@ -62,7 +62,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         return rehearse(order, record, console)
     with run_lock(order.folder):
         erased = erase(order, console)
-        with nullcontext() if erased.request is None else reporting_change(erased.words, console):
+        with reporting_change(erased.words, console, lambda: bool(erased.words)):
             told = account(order, erased)
             write(told, erased, order.signer, record)
             digest = record.finish()
@@ -72,4 +72,4 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note("keep both digests elsewhere: a command that is given digest=... refuses whatever was changed since")
-    return {"account": told.plain, "digest": erased.digest, "account_digest": digest}
+    return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

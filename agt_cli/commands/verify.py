@@ -16,7 +16,8 @@ from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, mar
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
 from agt_cli.verify.folders import VerifiedItem
-from agt_cli.verify.verification import NotedHead, Verification
+from agt_cli.verify.ledgers import NotedHead
+from agt_cli.verify.verification import Verification
 
 PAGES = (".html", ".md")
 OWN_NOTES = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on

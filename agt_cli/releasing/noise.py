@@ -123,11 +123,19 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
             SCOPE,
         ]
     steps = f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
+    caveat = (
+        "the noise comes from a pseudo-random generator seeded by the operating system, in floating point, whose last "
+        "digits can betray what the noise was added to (Mironov 2012)"
+    )
+    if config.seed is not None:
+        caveat = (
+            f"simulation: the noise is determined by seed={config.seed}, so nothing is protected from who knows the seed"
+        )
     words += [
         f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in every element; its l2 "
         f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: mu = {noise.mu:.4g} "
         "in all",
-        caveat_of(config.seed),
+        caveat,
         *declarations([c for c in conditions if c.letter in RESTS_ON]),
         APART,
         REDRAWN,
@@ -136,16 +144,6 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
     if config.seed is not None:
         return simulation("the noise comes from a seed and can be subtracted; nothing here is private", words)
     return words
-
-
-def caveat_of(seed: int | None) -> str:
-    """What using a pseudo-random generator means for the guarantee."""
-    if seed is None:
-        return (
-            "the noise comes from a pseudo-random generator seeded by the operating system, in floating point, whose last "
-            "digits can betray what the noise was added to (Mironov 2012)"
-        )
-    return f"simulation: the noise is determined by seed={seed}, so nothing is protected from who knows the seed"
 
 
 def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:

@@ -22,11 +22,9 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
-from agt.ledger.chain import Entry
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
-from agt.mechanisms.composition import Allowance, Cost, Guarantee, Lot
-from agt.numeric import bisect, whole_midpoint
+from agt.mechanisms.composition import Allowance, Cost, Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
@@ -163,22 +161,19 @@ class LedgerPayer:
         Args:
             most: they were so many some time ago: found faster from near there, as there are never more.
         """
-        allowance, spent = self.ledger.population.allowance, self.ledger.book.spent
-
-        def fits(size: int) -> bool:
-            return size == 0 or allowance.admits(spent, Lot(guarantee, size))
-
-        low = high = most
-        while not fits(low):
-            low, high = max(0, 2 * low - most - 1), low
-        return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
+        return self.ledger.population.allowance.fitting(self.ledger.book.spent, guarantee, most)
 
     def position(self, receipt: Receipt | None = None) -> Account | None:
         """Where the ledger stands with what was paid, for claims; None: nothing was. Without one, with its newest entry."""
-        return None if receipt and receipt.debit is None else self._account(self._entry(receipt))
+        return None if receipt and receipt.debit is None else self._account(receipt)
 
-    def _account(self, entry: Entry) -> Account:
-        population, spent = self.ledger.population, Cost.of(entry.body["spent"])
+    def _account(self, receipt: Receipt | None) -> Account:
+        """Where it stands with the entry that paid, or the newest where none did."""
+        entry, population = (
+            receipt.debit.entry if receipt and receipt.debit else self.ledger.book.last,
+            self.ledger.population,
+        )
+        spent = Cost.of(entry.body["spent"])
         return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
 
     def words(self, receipt: Receipt | None = None) -> tuple[str, ...]:
@@ -187,14 +182,10 @@ class LedgerPayer:
         Args:
             receipt: what was paid; None: each answer is debited when it comes.
         """
-        entry, counted = self._entry(receipt), "each answer is debited first"
+        account, counted = self._account(receipt), "each answer is debited first"
         if receipt:
-            counted = f"entry {entry.number} of it counts this" if receipt.debit else "nothing was debited for it"
-        return *account_words(self._account(entry), counted), *self.ledger.words()
-
-    def _entry(self, receipt: Receipt | None) -> Entry:
-        """The one that paid; the newest where none did."""
-        return receipt.debit.entry if receipt and receipt.debit else self.ledger.book.last
+            counted = f"entry {account.entry} of it counts this" if receipt.debit else "nothing was debited for it"
+        return *account_words(account, counted), *self.ledger.words()
 
 
 def account_words(account: Account, counted: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from agt.data.dataset import CONTENT, ROWS, Blocks, Numbered, Records, as_array, gathered, pieces, selected
+from agt.data.dataset import CONTENT, ROWS, Blocks, Mapped, Records, gathered, pieces, row_numbers, selected
 from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
 from agt.ledger.ledger import UNANSWERED, Exhausted, Questions, question_terms
@@ -59,12 +60,11 @@ from agt.numeric import Randomness
 from agt.quality import Judged, Quality, rate_words
 from agt.settings import NonNegative, Positive, imported, schema, validate
 from agt_cli.releasing.ledgers import ProtectedPeople
-from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished, write_spent
+from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
-from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import predict_report
+from agt_cli.report.report_md import outside_lines, predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, digest_of
 from agt_cli.team import unshared
@@ -158,11 +158,6 @@ class MechanismConfig:
         """Whether it is weights that are released, once for any number of queries."""
         return issubclass(self.kind, WeightsMechanism)
 
-    @property
-    def reads_records(self) -> bool:
-        """Whether a release looks at the training records themselves, beside the model."""
-        return self.kind is ObjectivePerturbation
-
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
         """The mechanism for a model of ``classes`` classes and that many queries.
 
@@ -220,58 +215,163 @@ class ReleaseRequest:
         people = ProtectedPeople.of_finished(self.trained)
         return people.charge(claim.guarantee, claim.output.value, mechanism, self.trained.digest)
 
-    def earlier_attempts(self, simulated: bool) -> list[str]:
-        """What is said of earlier releases from this run that did not end as done, a line each."""
-        before = self.trained.environment.get("succeeds", ())
-        return [] if simulated else unfinished(self.record, subject_of(self.trained), before)
-
-    def claimed(
-        self, release: Release[Any], mechanism: str, words: list[str], simulated: bool, position: Account | None
-    ) -> Statement:
-        """The claim for programs. Args: words: all of it for people, the claim first; position: of the ledger with it."""
-        about: dict[str, Any] = {"counting": self.counting, "simulated": simulated, "account": position}
-        return of_release(release, mechanism, words=words, **about)
-
-    def finish(self, mechanism: str, claim: Statement | None, lines: Sequence[str], files: str | None) -> None:
-        """Finish the record. Args: claim: of what was drawn, if anything was; files: what may be published, in words."""
-        if claim is not None:
-            self.record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
-        name, queries = self.opened.dataset.name, self.opened.trained.words
-        self.record.report(predict_report(name, queries, mechanism, lines, files, self.record))
-        self.record.finish()
-
 
 @dataclass
-class Lots:
-    """How many releases may be drawn: paid lot by lot, drawn down release by release. A file is one lot.
+class Planned:
+    """A release that was judged from public values: nothing private was computed, nothing paid. A file is paid as one lot.
 
     Attributes:
-        request: what is released.
+        request: what was asked for.
+        judged: what may be said of it.
         mechanism: its name.
-        claim: what may be said of each.
-        simulated: nothing counts.
-        lot: how many are paid at once, at least.
-        most: how many in all; None: any number.
-        by_lines: lots follow each other, and spent.json has each before it is drawn from; else ``spending`` writes it.
+        randomness: of the draws.
         receipt, left: the present lot, and what is left of it.
-        reserved, entries: what was paid in all, on which entries.
-        fitting: how many more the budget holds, as one lot; None: not known yet, or nobody counts.
+        reserved: how many releases were paid in all.
         refusal: why the last payment was refused; None: none was.
+        metrics: what is known before the draw.
+        wanted: how many releases of a file have to be paid for; 0: nothing new is drawn.
+        files: what may be published, in words.
+        earlier: says which weights, released earlier, answer; empty: something new is drawn.
+        table: the labels, whose room on the disk is taken; None: there are none.
+        questions: the queries by question, where a ledger remembers answers.
+        short: what the budget did not hold, exactly; empty: it held all.
     """
 
     request: ReleaseRequest
+    judged: Release[Any]
     mechanism: str
-    claim: Claim
-    simulated: bool
-    lot: int = 1
-    most: int | None = None
-    by_lines: bool = False
+    randomness: Randomness
     receipt: Receipt | None = None
     left: int = 0
     reserved: int = 0
-    entries: list[int] = field(default_factory=list)
-    fitting: int | None = None
     refusal: Exhausted | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    wanted: int = 1
+    files: str = ""
+    earlier: str = ""
+    table: "LabelTable | None" = None
+    questions: Questions | None = None
+    short: str = ""
+
+    @property
+    def claim(self) -> Claim:
+        """What may be said of each release."""
+        return self.judged.claim
+
+    @property
+    def simulated(self) -> bool:
+        """Nothing counts."""
+        return self.randomness.simulated
+
+    @property
+    def rows(self) -> np.ndarray | range:
+        """The queries that something is drawn for, once it is paid."""
+        return range(len(self.request.opened.queries))
+
+    def release(self) -> Release[Any]:
+        """What was paid, with its totals."""
+        return self.judged
+
+    def draw(self) -> Any:
+        """Draw what was paid."""
+        return self.judged.draw(self.randomness)
+
+    def pay(self, wanted: int) -> bool:
+        """Debit as many as the budget holds; False: it holds none."""
+        try:
+            self.receipt = self.request.payer.debit(self.request.charge(self.claim, self.mechanism), wanted)
+        except Exhausted as error:
+            self.refusal = error
+            return False
+        self.left, self.reserved = self.receipt.size, self.reserved + self.receipt.size
+        return True
+
+    def pay_file(self) -> Receipt:
+        """Debit as many as the budget holds; none where something was answered before, which costs nothing."""
+        if self.wanted and not self.pay(self.wanted) and self.refusal:
+            if self.questions is None:
+                raise self.refusal
+            if not self.questions.known:
+                raise Exhausted(f"none of {len(self.questions.keys)} is answered, and nothing was drawn: {self.refusal}")
+        return self.receipt or Receipt(0)
+
+    def spending(self, release: Release[Any], queries: int) -> Spending:
+        """What spent.json says."""
+        name, each = self.request.opened.dataset.name, str(self.claim.guarantee)
+        facts = self.receipt.facts if self.receipt else None
+        return Spending(self.claim.output, self.mechanism, each, release.spent, queries, name, self.simulated, facts)
+
+    def earlier_attempts(self) -> list[str]:
+        """What is said of earlier releases from this run that did not end as done, a line each."""
+        trained = self.request.trained
+        before = trained.environment.get("succeeds", ())
+        return [] if self.simulated else unfinished(self.request.record, subject_of(trained), before)
+
+    def statement(self, release: Release[Any], words: list[str], position: Account | None) -> Statement:
+        """The claim for programs. Args: words: all of it for people, the claim first; position: of the ledger with it."""
+        about: dict[str, Any] = {"counting": self.request.counting, "simulated": self.simulated, "account": position}
+        return of_release(release, self.mechanism, words=words, **about)
+
+    def finish(self, claim: Statement | None, lines: Sequence[str], files: str | None) -> None:
+        """Finish the record. Args: claim: of what was drawn, if anything was; files: what may be published, in words."""
+        record, opened = self.request.record, self.request.opened
+        if claim is not None:
+            record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
+        record.report(predict_report(opened.dataset.name, opened.trained.words, self.mechanism, lines, files, record))
+        record.finish()
+
+    def reserve_table(self) -> None:
+        """Take the room on the disk for the labels."""
+        opened, record = self.request.opened, self.request.record
+        self.table = LabelTable.of(opened.queries, opened.dataset.classes, opened.trained.inputs)
+        self._open_table = record.reserve(self.table.file, self.table.size)
+        self.files = f"`{self.table.file}`"
+
+    def write_labels(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
+        """Write labels, which come in pieces: what is drawn for each is drawn then. Unanswered queries are left out.
+
+        The file appears when all of them are in it, if the run is still in the state that was asked.
+        """
+        assert self.table is not None
+        with self._open_table() as file:
+            shown = self.table.write(file, labels)
+            self.request.opened.check_current()
+        return {"labels": str(self.request.record.folder / self.table.file) if shown is None else shown}
+
+
+def _nothing(_: object) -> None:
+    raise RuntimeError("labels are drawn question by question")
+
+
+class Lots(Planned):
+    """Labels of questions, a file of them or line after line: repeated where a ledger remembers them, else paid and drawn.
+
+    Attributes:
+        labelling: how.
+        pending: entry -> what was drawn on it, to be remembered when it is used up.
+    """
+
+    def __init__(self, request: ReleaseRequest, mechanism: Mechanism, randomness: Randomness) -> None:
+        opened = request.opened
+        self.labelling = Labelling.of(opened.model, mechanism, opened.conditions, request.accounting, request.counting)
+        self.pending: dict[int, tuple[Receipt, dict[Any, int]]] = {}
+        super().__init__(request, Release(self.labelling.claim, _nothing, (), None, False), mechanism.name, randomness)
+        request.payer.check(self.claim, request.noisy)
+
+    def release(self) -> Release[Any]:
+        """The labels that were paid so far, with their totals."""
+        size = self.reserved
+        totals = totals_of(self.claim.guarantee, size, self.request.mechanism.total.delta) if size else ()
+        return replace(self.judged, totals=totals, queries=size or None, noisy=bool(size) and self.request.noisy)
+
+    def asked(self, features: np.ndarray) -> Questions:
+        """Which queries [n, ...] the payer knows the answers of, and which are new."""
+        request = self.request
+        about = question_terms(request.trained.digest, self.labelling.mechanism, request.accounting, request.counting)
+        questions = request.payer.questions(about, features)
+        drawn = {key: label for _, answers in self.pending.values() for key, label in answers.items()}
+        known = {key: drawn[key] for key in questions.keys if key in drawn}
+        return replace(questions, known={**questions.known, **known}) if known else questions
 
     def take(self, wanted: int) -> list[tuple[Receipt, int]]:
         """As many of those that are wanted as may be drawn, with what paid for each stretch of them."""
@@ -282,124 +382,22 @@ class Lots:
             parts.append((self.receipt, size))
         return parts
 
-    def pay(self, wanted: int) -> bool:
-        """Debit as many as the budget holds, a lot at least; False: it holds none, or ``most`` are paid for."""
-        size = max(wanted, self.lot)
-        size = size if self.most is None else min(size, self.most - self.reserved)
-        if size < 1:
-            return False
-        first = self.receipt is None
-        try:
-            self.receipt = self.request.payer.debit(self.request.charge(self.claim, self.mechanism), size)
-        except Exhausted as error:
-            self.fitting, self.refusal = 0, error
-            return False
-        self.left, self.reserved = self.receipt.size, self.reserved + self.receipt.size
-        self.entries += [self.receipt.debit.entry.number] if self.receipt.debit else []
-        if self.by_lines:
-            self._tell(first)
-        return True
-
-    def _tell(self, first: bool) -> None:
-        """Say on disk what was paid for lines, and look how many more would be."""
-        payer = self.request.payer
-        if first or not (payer.name or self.simulated):  # a ledger tells of the others
-            self.write_spent()
-        self.fitting = payer.left(self.claim.guarantee, *([] if self.fitting is None else [self.fitting]))
-
-    @property
-    def remaining(self) -> int | None:
-        """How many more may be asked: of this lot, and as one more; None: any number."""
-        if self.fitting is None:
-            self.fitting = self.request.payer.left(self.claim.guarantee)
-        parts = (self.fitting, None if self.most is None else self.most - self.reserved)
-        more = [part for part in parts if part is not None]
-        return self.left + min(more) if more else None
-
-    @property
-    def why(self) -> str:
-        """Why nothing more may be drawn."""
-        if self.most is not None and self.reserved >= self.most:
-            return f"total.queries={self.most} are paid for"
-        return f"the budget of {self.request.payer.name} holds no more labels, each {self.claim.guarantee}"
-
-    def release(self) -> Release[Any]:
-        """The labels that were paid so far, with their totals."""
-        size = self.reserved
-        totals = totals_of(self.claim.guarantee, size, self.request.mechanism.total.delta) if size else ()
-        return Release(self.claim, _nothing, totals, size or None, bool(size) and self.request.noisy)
-
-    def spending(self, release: Release[Any], queries: int) -> Spending:
-        """What spent.json says."""
-        facts = None if self.receipt is None else self.receipt.facts
-        facts = {**facts, "entries": self.entries} if facts and self.by_lines else facts
-        name, each = self.request.opened.dataset.name, str(self.claim.guarantee)
-        return Spending(self.claim.output, self.mechanism, each, release.spent, queries, name, self.simulated, facts)
-
-    def write_spent(self) -> None:
-        """Say on disk what was paid so far."""
-        about = self.spending(self.release(), self.reserved)
-        write_spent(self.request.record, subject_of(self.request.trained), about)
-
-
-def _nothing(_: object) -> None:
-    raise RuntimeError("labels are drawn question by question")
-
-
-@dataclass
-class LabelRelease:
-    """Labels of questions, a file of them or line after line: repeated where a ledger remembers them, else paid and drawn.
-
-    Attributes:
-        request: what is released.
-        labelling: how.
-        randomness: of the draws.
-        lots: what may be drawn.
-        pending: entry -> what was drawn on it, to be remembered when it is used up.
-    """
-
-    request: ReleaseRequest
-    labelling: Labelling
-    randomness: Randomness
-    lots: Lots
-    pending: dict[int, tuple[Receipt, dict[Any, int]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, request: ReleaseRequest, mechanism: Mechanism, randomness: Randomness, **lots: Any) -> "LabelRelease":
-        """Judge it. Args: lots: settings of ``Lots``."""
-        opened = request.opened
-        labelling = Labelling.of(opened.model, mechanism, opened.conditions, request.accounting, request.counting)
-        request.payer.check(labelling.claim, request.noisy)
-        paid = Lots(request, mechanism.name, labelling.claim, randomness.simulated, **lots)
-        return cls(request, labelling, randomness, paid)
-
-    def questions(self, features: np.ndarray) -> Questions:
-        """Which queries [n, ...] the payer knows the answers of, and which are new."""
-        request = self.request
-        about = question_terms(request.trained.digest, self.labelling.mechanism, request.accounting, request.counting)
-        questions = request.payer.questions(about, features)
-        drawn = {key: label for _, answers in self.pending.values() for key, label in answers.items()}
-        known = {key: drawn[key] for key in questions.keys if key in drawn}
-        return replace(questions, known={**questions.known, **known}) if known else questions
-
-    def draw(
+    def labels(
         self, features: np.ndarray, questions: Questions, on_progress: OnProgress = lambda progress: None
     ) -> Iterable[np.ndarray]:
         """The labels of all queries, in pieces, each drawn when it is asked for unless somebody remembers what is drawn.
 
         ``UNANSWERED`` where nothing is left to pay with.
         """
-        parts = self.lots.take(len(questions.new))
+        parts = self.take(len(questions.new))
         rows = questions.new[: sum(size for _, size in parts)]
         pieces_drawn = self.labelling.drawn(selected(features, rows), self.randomness, on_progress) if len(rows) else []
         if isinstance(questions.keys, range) and len(rows) == len(features):
             return pieces_drawn
         drawn = gathered(pieces_drawn, len(rows)).tolist() if len(rows) else []
-        answers, start = dict[Any, int](), 0
+        answers, new = dict[Any, int](), zip((questions.keys[row] for row in rows), drawn, strict=True)
         for receipt, size in parts:
-            keys = [questions.keys[row] for row in rows[start : start + size]]
-            answers |= self._keep(receipt, dict(zip(keys, drawn[start : start + size], strict=True)))
-            start += size
+            answers |= self._keep(receipt, dict(islice(new, size)))
         return [questions.labels(answers)]
 
     def _keep(self, receipt: Receipt, answers: dict[Any, int]) -> Mapping[Any, int]:
@@ -407,7 +405,7 @@ class LabelRelease:
         if receipt.debit is None:
             return answers
         entry = receipt.debit.entry.number
-        if receipt is self.lots.receipt and self.lots.left:
+        if receipt is self.receipt and self.left:
             self.pending.setdefault(entry, (receipt, {}))[1].update(answers)
             return answers
         _, before = self.pending.pop(entry, (receipt, {}))
@@ -420,117 +418,80 @@ class LabelRelease:
             self.request.payer.keep(receipt.debit, answers)
 
 
-class _Planned:
-    """A release from a file of queries that was judged from public values: nothing private was computed, nothing paid for.
-
-    Attributes:
-        request: what was asked for.
-        claim: what may be said of each.
-        mechanism: its name.
-        lots: what pays.
-        wanted: how many releases have to be paid for; 0: nothing new is drawn.
-        rows: the queries that something is drawn for, once it is paid.
-        files: what may be published, in words.
-        metrics: what is known before the draw.
-        table: the labels, whose room on the disk is taken; None: there are none.
-        questions: the queries by question, where a ledger remembers answers.
-        earlier: says which weights, released earlier, answer; empty: something new is drawn.
-    """
-
-    wanted = 1
-    files = ""
-    questions: Questions | None = None
-    earlier = ""
-    table: "LabelTable | None" = None
-
-    def __init__(self, request: ReleaseRequest, release: Release[Any], mechanism: str, simulated: bool) -> None:
-        self.request, self.model, self.features = request, request.opened.model, request.opened.queries.features
-        self._release, self.claim, self.mechanism = release, release.claim, mechanism
-        self.lots = Lots(request, mechanism, release.claim, simulated)
-        self.metrics: dict[str, Any] = {"n_queries": len(self.features)}
-        self.rows: np.ndarray | range = range(len(self.features))
-
-    def release(self) -> Release[Any]:
-        """What was paid, with its totals."""
-        return self._release
-
-    def reserve_table(self) -> str:
-        """Take the room on the disk for the labels; returns the file's name as a page has it."""
-        opened, record = self.request.opened, self.request.record
-        self.table = LabelTable.of(opened.queries, opened.dataset.classes, opened.trained.inputs)
-        self._open_table = record.reserve(self.table.file, self.table.size)
-        return f"`{self.table.file}`"
-
-    def write_labels(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
-        """Write labels, which come in pieces: what is drawn for each is drawn then. Unanswered queries are left out.
-
-        The file appears when all of them are in it, if the run is still in the state that was asked.
-        """
-        if self.table is None:
-            raise RuntimeError("no labels were planned")
-        with self._open_table() as file:
-            shown = self.table.write(file, labels)
-            self.request.opened.check_current()
-        return {"labels": str(self.request.record.folder / self.table.file) if shown is None else shown}
-
-
-class PlannedLabels(_Planned):
-    """One label for each query."""
+class PlannedLabels(Lots):
+    """One label for each query of a file."""
 
     def __init__(self, request: ReleaseRequest, mechanism: Mechanism, randomness: Randomness) -> None:
-        self.labels = LabelRelease.of(request, mechanism, randomness)
-        super().__init__(request, self.labels.lots.release(), mechanism.name, randomness.simulated)
-        self.lots = self.labels.lots
-        self.model.check(self.features)
-        self._asked = self.labels.questions(self.features)
+        super().__init__(request, mechanism, randomness)
+        features = request.opened.queries.features
+        request.opened.model.check(features)
+        self._asked = self.asked(features)
         self.questions = self._asked if request.payer.name else None
-        self.wanted = self.lots.most = len(self._asked.new)
+        self.wanted = len(self._asked.new)
         if self.wanted:
             totals_of(mechanism.guarantee, self.wanted, request.mechanism.total.delta)  # refuses before anything is paid
-        self.files = self.reserve_table()
+        self.reserve_table()
 
-    def release(self) -> Release[Any]:
-        self.rows = self._asked.new[: self.lots.reserved]
-        return self.lots.release()
+    @property
+    def rows(self) -> np.ndarray | range:
+        return self._asked.new[: self.reserved]
 
-    def draw(self, randomness: Randomness) -> Iterable[np.ndarray]:
+    def pay(self, wanted: int) -> bool:
+        """Debit one lot, and no more."""
+        return not (self.receipt or self.refusal) and super().pay(wanted)
+
+    def draw(self) -> Iterable[np.ndarray]:
         drawn = self._drawn()
         return drawn if self.questions is None else list(drawn)
 
     def _drawn(self) -> Iterator[np.ndarray]:
-        with certifying(self.model, self.request.console) as on_progress:
-            yield from self.labels.draw(self.features, self._asked, on_progress)
+        opened = self.request.opened
+        with certifying(opened.model, self.request.console) as on_progress:
+            yield from self.labels(opened.queries.features, self._asked, on_progress)
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
-        return [], self.write_labels(drawn)
+        """Write them, and count what is answered where a ledger remembers answers."""
+        result = self.write_labels(drawn)
+        if self.questions is None:
+            return [], result
+        (labels,) = drawn  # which a ledger's answers are in one piece
+        counts = self.questions.counts(labels)
+        self.request.record.add_metrics(**counts)
+        answered, unanswered = counts["answered"], counts["unanswered"]
+        repeated = f"{answered - self.reserved} repeated, which is free"
+        line = f"answered {answered} of {len(labels)}: {self.reserved} drawn now, {repeated}"
+        if unanswered:
+            self.short = (
+                f"{line}; {unanswered} are not answered: {_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; the "
+                f"budget of {self.request.payer.name} holds no more labels, each {self.claim.guarantee}"
+            )
+        return [line], result
 
 
-class PlannedNumber(_Planned):
+class PlannedNumber(Planned):
     """One number about all queries: up to which distance a fraction of them is certified."""
 
-    files = "That number"
-
     def __init__(self, request: ReleaseRequest, mechanism: CertifiedQuantile, randomness: Randomness) -> None:
-        opened, self._fraction = request.opened, mechanism.fraction
+        opened = request.opened
         release = prepare_quantile(
             opened.model, opened.queries.features, mechanism,
             conditions=opened.conditions, accounting=request.accounting, counting=request.counting,
             on_progress=lambda progress: self._on_progress(progress),
         )  # fmt: skip
-        super().__init__(request, release, mechanism.name, randomness.simulated)
+        super().__init__(request, release, mechanism.name, randomness, files="That number")
         self.metrics = {"fraction": mechanism.fraction}
 
-    def draw(self, randomness: Randomness) -> int:
-        with certifying(self.model, self.request.console) as self._on_progress:
-            return self._release.draw(randomness)
+    def draw(self) -> int:
+        with certifying(self.request.opened.model, self.request.console) as self._on_progress:
+            return super().draw()
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
         self.request.record.add_metrics(certified_quantile=drawn)
-        line = f"{self._fraction:g} of the queries are certified up to a distance of about {drawn}"
+        line = f"{self.metrics['fraction']:g} of the queries are certified up to a distance of about {drawn}"
         return [line], {"certified_quantile": drawn}
 
 
-class PlannedWeights(_Planned):
+class PlannedWeights(Planned):
     """Weights that are released now, and the labels that they give; or the labels that weights released earlier give."""
 
     def __init__(
@@ -538,44 +499,37 @@ class PlannedWeights(_Planned):
         request: ReleaseRequest,
         mechanism: WeightsMechanism,
         randomness: Randomness,
-        earlier: "ReleasedWeights | None",
+        earlier: ReleasedWeights | None,
     ) -> None:
         opened = request.opened
         labels_from(opened.model, opened.queries.features)  # refuses queries that the head does not take
         delta = request.mechanism.total.delta
         release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=delta)
-        super().__init__(request, release, mechanism.name, randomness.simulated)
-        self.files, self._released = self.reserve_table(), earlier
+        super().__init__(request, release, mechanism.name, randomness)
+        self.reserve_table()
         if earlier is None:
             self.files += ", `released_weights.safetensors` and the folder `release`"
         else:
-            self.wanted, self.rows = 0, range(0)
+            self.wanted, self.judged = 0, replace(release, draw=lambda randomness: earlier)
             self.earlier = f"weights released earlier ({request.mechanism.weights}): these labels spend nothing more"
 
-    def draw(self, randomness: Randomness) -> ReleasedWeights:
-        return self._release.draw(randomness) if self._released is None else self._released
-
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
-        lines, result = list[str](), dict[str, Any]()
+        opened, lines, result = self.request.opened, list[str](), dict[str, Any]()
         if not self.earlier:
-            kept = self.request.opened.kept
-            source = None if kept.encoder is not None else kept.settled
-            lines, result = write_weights(self.model, drawn, source, claim, self.request.record)
-        answers = (labels_from(self.model, piece)(drawn) for piece in pieces(self.features))
+            source = None if opened.kept.encoder is not None else opened.kept.settled
+            lines, result = write_weights(opened.model, drawn, source, claim, self.request.record)
+        answers = (labels_from(opened.model, piece)(drawn) for piece in pieces(opened.queries.features))
         return lines, {**result, **self.write_labels(answers)}
 
 
-Planned = PlannedLabels | PlannedNumber | PlannedWeights
-
-
-def plan_release(request: ReleaseRequest, randomness: Randomness) -> Planned:
+def plan_release(request: ReleaseRequest, randomness: Randomness) -> PlannedLabels | PlannedNumber | PlannedWeights:
     """Judge the claim, look up what was answered before, and take the room on the disk for what will be drawn.
 
     Raises:
         ConfigError: the claim is refused, or queries do not fit the model; or nothing is proved, and a ledger would pay.
     """
     config, opened = request.mechanism, request.opened
-    planned: Planned
+    planned: PlannedNumber | PlannedWeights
     if config.weights is not None:
         released, drawn_by = earlier_weights(config.weights, config.weights_digest, request.trained)
         shrink = config.given.get("shrink", drawn_by.shrink)
@@ -602,15 +556,30 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     record, console, simulated = request.record, request.console, randomness.simulated
     planned = plan_release(request, randomness)
     publishable = planned.claim.proved and not simulated
-    earlier = request.earlier_attempts(simulated)
+    earlier = planned.earlier_attempts()
     for line in earlier:
         console.say(line)
     record.conditions(request.opened.conditions)
     flags = {"proved": int(publishable), "simulated": int(simulated)}
-    record.add_metrics(**planned.metrics, **flags, **planned.claim.guarantee.parameters)
+    known = planned.metrics or {"n_queries": len(request.opened.queries)}
+    record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
     request.opened.check_current()
-    receipt = pay(planned)
-    lines, words, result, short = draw_and_write(planned, receipt, randomness, earlier)
+    receipt = planned.pay_file()
+    release = planned.release()
+    words = release.words(simulated, request.payer.words(receipt))
+    claimed = planned.statement(release, words, request.payer.position(receipt))
+    words += filter(None, [planned.earlier])
+    about = planned.spending(release, len(planned.rows))
+    # Whatever can fail has had its chance; from here on what was spent is on disk.
+    with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
+        for line in [] if console.quiet or not receipt.size else forecast(request, planned, release):
+            console.note(line)
+        drawn = planned.draw()
+        request.opened.check_current()
+        lines, result = planned.write(drawn, claimed)
+        listed = [*([planned.short] if planned.short else lines), *words, *earlier]
+        claim = claimed if receipt.size or planned.earlier else None
+        planned.finish(claim, listed, planned.files if publishable else None)
     console.say("what is guaranteed, to be published with the answers:" if publishable else "not to be published:")
     for line in [*(f"  - {line}" for line in words), *lines]:
         console.say(line)
@@ -620,70 +589,9 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     if planned.claim.output is Output.WEIGHTS and receipt.size:  # a later call can ask for exactly these
         console.say(f"digest: {record.digest}")
         result["digest"] = record.digest
-    if short:
-        raise CheckError(short, result)
+    if planned.short:
+        raise CheckError(planned.short, result)
     return result
-
-
-def pay(planned: Planned) -> Receipt:
-    """Debit as many as the budget holds; none where something was answered before, which costs nothing."""
-    questions, lots = planned.questions, planned.lots
-    if planned.wanted and not lots.pay(planned.wanted) and lots.refusal:
-        if questions is None:
-            raise lots.refusal
-        if not questions.known:
-            raise Exhausted(f"none of {len(questions.keys)} is answered, and nothing was drawn: {lots.refusal}")
-    lots.most = lots.reserved  # one lot, and no more
-    return lots.receipt or Receipt(0)
-
-
-def draw_and_write(
-    planned: Planned, receipt: Receipt, randomness: Randomness, earlier: Sequence[str]
-) -> tuple[list[str], list[str], dict[str, Any], str]:
-    """Draw what was paid and finish the record.
-
-    Args:
-        earlier: what is said of earlier attempts.
-
-    Returns:
-        (what was drawn in lines, its claim in lines, the command's object for it, what the budget did not hold).
-    """
-    request, simulated, name = planned.request, randomness.simulated, planned.mechanism
-    release = planned.release()
-    words = release.words(simulated, request.payer.words(receipt))
-    claimed = request.claimed(release, name, words, simulated, request.payer.position(receipt))
-    words = [*words, *filter(None, [planned.earlier])]
-    about = planned.lots.spending(release, len(planned.rows))
-    # Whatever can fail has had its chance; from here on what was spent is on disk.
-    with spending(request.record, subject_of(request.trained), about) if receipt.size else nullcontext():
-        for line in [] if request.console.quiet or not receipt.size else forecast(request, planned, release):
-            request.console.note(line)
-        drawn = planned.draw(randomness)
-        request.opened.check_current()
-        lines, result = planned.write(drawn, claimed)
-        counted, short = _count_answers(planned, receipt, drawn)
-        lines = [*lines, *counted]
-        listed = [*lines[: -1 if short else None], *filter(None, [short]), *words, *earlier]
-        publishable = planned.files if planned.claim.proved and not simulated else None
-        request.finish(name, claimed if receipt.size or planned.earlier else None, listed, publishable)
-    return lines, words, result, short
-
-
-def _count_answers(planned: Planned, receipt: Receipt, drawn: Any) -> tuple[list[str], str]:
-    """(how many are answered, in a line, where a ledger remembers answers; what the budget did not hold, exactly)."""
-    if planned.questions is None:
-        return [], ""
-    (labels,) = drawn  # which a ledger's answers are in one piece
-    counts = planned.questions.counts(labels)
-    planned.request.record.add_metrics(**counts)
-    repeated = counts["answered"] - receipt.size
-    line = f"answered {counts['answered']} of {len(labels)}: {receipt.size} drawn now, {repeated} repeated, which is free"
-    if not counts["unanswered"]:
-        return [line], ""
-    return [line], (
-        f"{line}; {counts['unanswered']} are not answered: {_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; the "
-        f"budget of {planned.request.payer.name} holds no more labels, each {planned.claim.guarantee}"
-    )
 
 
 def _rows_in_words(places: np.ndarray) -> str:
@@ -760,7 +668,7 @@ class LabelTable:
     """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a public bound.
 
     Attributes:
-        names: [n] str, or ``Numbered``.
+        names: [n] str, or ``row_numbers``.
         classes: the labels' names.
         suffix: .csv, or .parquet where that is how queries came that are too many to be held.
     """
@@ -793,7 +701,7 @@ class LabelTable:
     def _parquet_size(self) -> int:
         """Each name and label in plain, what cannot be made shorter, and room for the groups' heads."""
         count, heads = len(self.names), 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
-        if isinstance(self.names, Numbered):
+        if isinstance(self.names, Mapped):
             letters = count * len(str(count))
         else:
             letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
@@ -841,11 +749,11 @@ def public_names(ids: np.ndarray) -> np.ndarray:
 
     Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
     """
-    if isinstance(ids, Numbered):
+    if isinstance(ids, Mapped):
         return ids
     names = ids.astype(str, copy=False)
     made = all(CONTENT.fullmatch(name) for some in pieces(names) for name in some.tolist())
-    return as_array(Numbered(len(names))) if made else names
+    return row_numbers(len(names)) if made else names
 
 
 @dataclass(frozen=True)
@@ -939,10 +847,17 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     drawn, _ = _mechanism(name, release.claim.guarantee, classes)
     way = SHRUNK if config.given.get("shrink") else drawn.name
     expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
-    if labels is None:
-        lines = _as_without_noise(expected, words, opened.trained.finished.metrics)
+    line = f"expected before the draw, on the {words}: "
+    if labels is None:  # how many answers the noise leaves as they are, and what training recorded of those
+        verdict, right = (opened.trained.finished.metrics.get(name) for name in ("test_verdict", "test_accuracy"))
+        without = f"which was right for {rate_words(right)} of the test records"
+        lines = [f"{line}{rate_words(expected)} of the labels as without noise, {without}"]
     else:
-        lines = _expectation(expected, opened.dataset.classes, evidence, words)
+        quality = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction))
+        verdict, constant = quality.verdict, f"always '{quality.majority}': {rate_words(evidence.majority)}"
+        lines = [f"{line}accuracy {rate_words(expected)} ({rate_words(evidence.accuracy)} without noise; {constant})"]
+        lines += ["a constant answer would do better than these labels"] if expected < evidence.majority else []
+    lines = [*([str(verdict)] if verdict else []), *lines]
     if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared
         queries = config.total.queries or len(opened.queries)
         budget = Budget(config.total.eps, config.total.delta or SHOWN_DELTA, queries)
@@ -989,25 +904,3 @@ def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism
     if isinstance(guarantee, ApproximateDP) and name == ObjectivePerturbation.name:
         return ObjectivePerturbation(guarantee.eps, guarantee.delta), Output.WEIGHTS
     return MECHANISMS[name].of(guarantee, classes), Output.LABELS
-
-
-def _as_without_noise(expected: float, words: str, recorded: Mapping[str, Any]) -> list[str]:
-    """Of queries without labels: how many answers the noise leaves as they are, and what training recorded of those.
-
-    Args:
-        recorded: the training run's metrics.
-    """
-    verdict, right = recorded.get("test_verdict"), float(recorded["test_accuracy"])
-    line = (
-        f"expected before the draw, on the {words}: {rate_words(expected)} of the labels as without noise, which was right "
-    )
-    return [*([str(verdict)] if verdict else []), f"{line}for {rate_words(right)} of the test records"]
-
-
-def _expectation(expected: float, classes: Sequence[str], evidence: Evidence, words: str) -> list[str]:
-    """Of labelled queries: the verdict, if there is one, and what to expect."""
-    quality = Quality.of(Judged(classes, words, evidence.labels, evidence.prediction))
-    beside = f"{rate_words(evidence.accuracy)} without noise; always '{quality.majority}': {rate_words(evidence.majority)}"
-    line = f"expected before the draw, on the {words}: accuracy {rate_words(expected)} ({beside})"
-    below = ["a constant answer would do better than these labels"] if expected < evidence.majority else []
-    return [*([quality.verdict] if quality.verdict else []), line, *below]

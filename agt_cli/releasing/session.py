@@ -14,7 +14,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,9 +27,11 @@ from agt.ledger.ledger import UNANSWERED, Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import Randomness
+from agt.settings import plain_of
 from agt.store import Broken, parse_object
 from agt_cli.process import muted, put
-from agt_cli.releasing.release import LabelRelease, ReleaseRequest
+from agt_cli.releasing.payer import subject_of, write_spent
+from agt_cli.releasing.release import Lots, ReleaseRequest
 
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
@@ -45,41 +47,37 @@ def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str
         ConfigError: something that lines cannot ask for.
         CheckError: questions were not answered, as the budget held no more; the record is finished.
     """
-    session, console = Session.of(request, randomness, lot), request.console
+    session, console = Session(request, randomness, lot), request.console
     if console.json:
         raise ConfigError("--json: standard output has one line for each answer: leave it out")
-    for text in request.earlier_attempts(randomness.simulated):
+    for text in session.earlier_attempts():
         console.note(text)
     if sys.stdin.isatty():
         console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')
-    put_line({"claim": session.claim.plain})
+    put_line({"claim": plain_of(session.claimed)})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
             if session.over or muted():
                 break
     finally:
-        session.labels.remember()
-    return session.finish()
+        session.remember()
+    return session.close()
 
 
-@dataclass
-class Session:
-    """Questions of one model, answered by one mechanism.
+class Session(Lots):
+    """Questions of one model, answered by one mechanism, lot after lot: spent.json has each before it is drawn from.
 
     Attributes:
-        labels: what is released; the queries of its run are none.
+        lot: how many are paid at once, at least.
+        most: how many in all; None: any number.
+        entries: of the ledger, that lots were paid on.
+        fitting: how many more the budget holds, as one lot; None: not known yet, or nobody counts.
         counts: metrics.
         over: why nothing more is answered; empty: it goes on.
     """
 
-    labels: LabelRelease
-    counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(METRICS, 0)))
-    over: str = ""
-
-    @classmethod
-    def of(cls, request: ReleaseRequest, randomness: Randomness, lot: int) -> "Session":
-        """Judge what is to be released, and whether lines can ask for it."""
+    def __init__(self, request: ReleaseRequest, randomness: Randomness, lot: int) -> None:
         total, opened = request.mechanism.total, request.opened
         if total.eps is not None and total.queries is None:
             raise ConfigError(
@@ -93,125 +91,130 @@ class Session:
             raise ConfigError(
                 f"inputs=-: {type(opened.kept.source).__name__} reads files of queries alone: give it read_queries(columns)"
             )
-        return cls(LabelRelease.of(request, mechanism, randomness, lot=lot, most=total.queries, by_lines=True))
-
-    def __post_init__(self) -> None:
-        self._request, self._lots = self.labels.request, self.labels.lots
-        self._source: Any = self._request.opened.kept.source
+        super().__init__(request, mechanism, randomness)
+        self.lot, self.most, self.over = lot, total.queries, ""
+        self.fitting: int | None = None
+        self.entries, self.counts = list[int](), Counter(dict.fromkeys(METRICS, 0))
+        self._source: Any = opened.kept.source
 
     @property
-    def claim(self) -> Statement:
+    def claimed(self) -> Statement:
         """What is guaranteed of each answer."""
-        lots, request, payer = self._lots, self._request, self._request.payer
-        totals = totals_of(lots.claim.guarantee, lots.most, request.mechanism.total.delta) if lots.most else ()
-        release = replace(lots.release(), totals=totals, queries=lots.most, noisy=request.noisy)
-        words = release.words(lots.simulated, payer.words())
-        return request.claimed(release, lots.mechanism, words, lots.simulated, payer.position())
+        request, payer = self.request, self.request.payer
+        totals = totals_of(self.claim.guarantee, self.most, request.mechanism.total.delta) if self.most else ()
+        release = replace(self.judged, totals=totals, queries=self.most, noisy=request.noisy)
+        return self.statement(release, release.words(self.simulated, payer.words()), payer.position())
+
+    def pay(self, wanted: int) -> bool:
+        """Debit as many as the budget holds, a lot at least; False: it holds none, or ``most`` are paid for."""
+        size, first, payer = max(wanted, self.lot), self.receipt is None, self.request.payer
+        size = size if self.most is None else min(size, self.most - self.reserved)
+        if size < 1:
+            return False
+        if not super().pay(size):
+            self.fitting = 0
+            return False
+        self.entries += [self.receipt.debit.entry.number] if self.receipt and self.receipt.debit else []
+        if first or not (payer.name or self.simulated):  # a ledger tells of the others
+            self.write_spent()
+        self.fitting = payer.left(self.claim.guarantee, *([] if self.fitting is None else [self.fitting]))
+        return True
+
+    def write_spent(self) -> None:
+        """Say on disk what was paid so far."""
+        about = self.spending(self.release(), self.reserved)
+        about = replace(about, ledger=about.ledger and {**about.ledger, "entries": self.entries})
+        write_spent(self.request.record, subject_of(self.request.trained), about)
+
+    @property
+    def remaining(self) -> int | None:
+        """How many more may be asked: of this lot, and as one more; None: any number."""
+        if self.fitting is None:
+            self.fitting = self.request.payer.left(self.claim.guarantee)
+        parts = (self.fitting, None if self.most is None else self.most - self.reserved)
+        more = [part for part in parts if part is not None]
+        return self.left + min(more) if more else None
+
+    @property
+    def why(self) -> str:
+        """Why nothing more may be drawn."""
+        if self.most is not None and self.reserved >= self.most:
+            return f"total.queries={self.most} are paid for"
+        return f"the budget of {self.request.payer.name} holds no more labels, each {self.claim.guarantee}"
 
     def hear(self, number: int, line: bytes | None) -> None:
         """Answer one line, if only by what is wrong with it."""
         self.counts["lines"] += 1
         id = None
         try:
-            question = question_of(line, getattr(self._source, "x", "x"))
-            id = question.id
-            features = self._features(question, f"line {number}")
-            self._request.opened.check_current()
+            id, node = opened_line(line)
+            rows, several = rows_of(node, getattr(self._source, "x", "x"))
+            features = self._features(rows, f"line {number}")
+            self.request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
             put_line({"id": id, "error": OVER, "code": error.exit_code})
             return
         except AgtError as error:
             self.counts["bad_lines"] += 1
-            put_line({"id": getattr(error, "id", id), "error": str(error), "code": ConfigError.exit_code})
+            put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
             return
-        questions = self.labels.questions(features)
-        labels = gathered(self.labels.draw(features, questions), len(features))
-        put_line({"id": id, **self._answer(question, questions, labels)})
+        questions = self.asked(features)
+        labels = gathered(self.labels(features, questions), len(features))
+        put_line({"id": id, **self._answer(several, questions, labels)})
 
-    def _features(self, question: "Question", where: str) -> np.ndarray:
+    def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
         """[n, ...] as the head takes them."""
-        opened, records = self._request.opened, self._source.read_queries(columns_of(question.rows, where))
+        opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
         encoder = opened.kept.encoder
         features: np.ndarray = records.features if encoder is None else encoder.apply(records.features)
         opened.model.check(features)
         return features
 
-    def _answer(self, question: "Question", questions: Questions, labels: np.ndarray) -> dict[str, Any]:
+    def _answer(self, several: bool, questions: Questions, labels: np.ndarray) -> dict[str, Any]:
         """What a line is answered."""
-        classes, counts = self._request.opened.dataset.classes, questions.counts(labels)
+        classes, counts = self.request.opened.dataset.classes, questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
         names = [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
-        stored, left = [key in questions.known for key in questions.keys], {"left": self._lots.remaining}
+        stored, left = [key in questions.known for key in questions.keys], {"left": self.remaining}
         missing: dict[str, Any] = {}
         if counts["unanswered"]:
-            text = f"{counts['unanswered']} of {len(labels)} are not answered: {self._lots.why}"
+            text = f"{counts['unanswered']} of {len(labels)} are not answered: {self.why}"
             missing = {"error": text, "code": CheckError.exit_code}
-        if question.several:
+        if several:
             return {"labels": names, "stored": stored, **missing, **left}
         return missing | left if missing else {"label": names[0], "stored": stored[0], **left}
 
-    def finish(self) -> dict[str, Any]:
+    def close(self) -> dict[str, Any]:
         """Write the record; returns the command's object.
 
         Raises:
             CheckError: questions were not answered, or the run was changed while it was asked.
         """
-        request, claim, lots, counts = self._request, self.claim, self._lots, dict(self.counts)
-        record = request.record
+        request, claim, counts, record = self.request, self.claimed, dict(self.counts), self.request.record
         record.conditions(request.opened.conditions)
-        flags = {"proved": int(claim.publishable), "simulated": int(lots.simulated)}
-        record.add_metrics(**counts, reserved=lots.reserved, **flags, **lots.claim.guarantee.parameters)
+        flags = {"proved": int(claim.publishable), "simulated": int(self.simulated)}
+        record.add_metrics(**counts, reserved=self.reserved, **flags, **self.claim.guarantee.parameters)
         paid = None
-        if lots.receipt:  # how many there would be was not fixed before: no total is theirs
-            lots.write_spent()
-            position = request.payer.position(lots.receipt)
-            paid = replace(claim, releases=lots.reserved, answers=lots.reserved, totals=(), curve=None, account=position)
-        short = ""
-        if counts["unanswered"]:
-            short = (
-                f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them from stored answers); "
-                f"{counts['unanswered']} are not answered: {lots.why}"
-            )
-        short = "; ".join(filter(None, [short, self.over]))
-        unused = (
-            f"{lots.left} labels were paid for (lot={lots.lot}) and not asked for: they stay spent" if lots.left else ""
+        if self.receipt:  # how many there would be was not fixed before: no total is theirs
+            self.write_spent()
+            position = request.payer.position(self.receipt)
+            paid = replace(claim, releases=self.reserved, answers=self.reserved, totals=(), curve=None, account=position)
+        unanswered = (
+            f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them from stored answers); "
+            f"{counts['unanswered']} are not answered: {self.why}"
         )
-        if unused:
-            request.console.note(unused)
-        words = [*claim.words, *filter(None, [unused, short])]
-        request.finish(lots.mechanism, paid, words, "The labels on standard output" if claim.publishable else None)
+        short = "; ".join(filter(None, [unanswered if counts["unanswered"] else "", self.over]))
+        words = list(claim.words)
+        if self.left:
+            words.append(f"{self.left} labels were paid for (lot={self.lot}) and not asked for: they stay spent")
+            request.console.note(words[-1])
+        words += filter(None, [short])
+        self.finish(paid, words, "The labels on standard output" if claim.publishable else None)
         result = {"metrics": record.metrics, "claim": claim.words[0], "words": words}
         if short:
             raise CheckError(short, result)
         return result
-
-
-class BadLine(ConfigError):
-    """A line that asks nothing.
-
-    Attributes:
-        id: of the question, where it has one.
-    """
-
-    def __init__(self, message: str, id: object = None) -> None:
-        super().__init__(message)
-        self.id = id
-
-
-@dataclass(frozen=True)
-class Question:
-    """What one line asks.
-
-    Attributes:
-        id: as it was sent: text, a number or null.
-        rows: column -> value, of each query.
-        several: answered by a list, even if it is one.
-    """
-
-    id: object
-    rows: Sequence[dict[str, object]]
-    several: bool
 
 
 def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
@@ -227,34 +230,43 @@ def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tupl
             yield number, line
 
 
-def question_of(line: bytes | None, array: str) -> Question:
-    """What a line asks.
+def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
+    """(id, the other entries) of a line; the id as it was sent: text, a number or null.
+
+    Raises:
+        ConfigError: it is no object, or its id is something else.
+    """
+    if line is None:
+        raise ConfigError(f"a line of more than {MAX_LINE_BYTES} bytes: ask in smaller batches")
+    try:
+        node = parse_object(line, "a line")
+    except Broken as error:
+        raise ConfigError(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
+    id = node.pop("id", None)
+    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
+        raise ConfigError("id: expected text, a number or null")
+    return id, node
+
+
+def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]], bool]:
+    """(column -> value of each query that a line asks about, whether it is answered by a list, even if it is one).
 
     Args:
         array: the column that a list of numbers is.
 
     Raises:
-        BadLine: nothing that can be answered.
+        ConfigError: nothing that can be answered.
     """
-    if line is None:
-        raise BadLine(f"a line of more than {MAX_LINE_BYTES} bytes: ask in smaller batches")
-    try:
-        node = parse_object(line, "a line")
-    except Broken as error:
-        raise BadLine(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
-    id = node.get("id")
-    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
-        raise BadLine("id: expected text, a number or null")
     given = [key for key in ENTRIES if key in node]
-    unknown = [key for key in node if key not in (*ENTRIES, "id")]
+    unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
         wrong = f"unknown entry '{unknown[0]}'" if unknown else "expected one of them"
-        raise BadLine(f"{wrong}: a line has id, and one of {', '.join(ENTRIES)}", id)
+        raise ConfigError(f"{wrong}: a line has id, and one of {', '.join(ENTRIES)}")
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]
     if not isinstance(value, list) or not value or not all(isinstance(row, dict | list) for row in value):
-        raise BadLine(f"{given[0]}: expected {'a list of them' if several else 'an object of columns, or a list'}", id)
-    return Question(id, [row if isinstance(row, dict) else {array: row} for row in value], several)
+        raise ConfigError(f"{given[0]}: expected {'a list of them' if several else 'an object of columns, or a list'}")
+    return [row if isinstance(row, dict) else {array: row} for row in value], several
 
 
 def put_line(value: Mapping[str, Any]) -> None:

@@ -161,3 +161,7 @@ def _of(unit: str, part: int, whole: int) -> str:
 def show(number: float | None, digits: int = 3) -> str:
     """A number for a table; '-' where there is none."""
     return "-" if number is None or number != number else f"{number:.{digits}f}"
+
+
+def cell(value: object, digits: int) -> str:
+    return show(value, digits) if value is None or isinstance(value, float) else str(value)

@@ -40,6 +40,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from agt.errors import ConfigError
+from agt.relations import RELATIONS
 from agt.store import (
     MANIFEST_FILE,
     MAX_FILE_BYTES,
@@ -118,22 +119,18 @@ class Run(Folder):
 
     @cached_property
     def status(self) -> dict[str, Any]:
-        """Its status.json."""
         return self._recorded("status.json")
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Its env.json."""
         return self._recorded("env.json")
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Its metrics.json."""
         return self._recorded("metrics.json")
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Its resolved configuration."""
         return self._recorded("config.yaml")
 
     @cached_property
@@ -149,12 +146,10 @@ class Run(Folder):
 
     @property
     def command(self) -> str:
-        """As recorded; empty: not known."""
         return str(self.status.get("command", ""))
 
     @property
     def started(self) -> str:
-        """When, as recorded; empty: not known."""
         return str(self.status.get("started", ""))
 
     @property
@@ -173,12 +168,10 @@ class Run(Folder):
 
     @property
     def error(self) -> str:
-        """Why it failed; empty: it did not."""
         return str(self.status.get("error") or "")
 
     @property
     def dataset(self) -> str:
-        """The data's name; empty: not recorded."""
         return str(self.environment.get("dataset", ""))
 
     @property
@@ -246,7 +239,6 @@ class Run(Folder):
         return ""
 
     def as_json(self) -> dict[str, Any]:
-        """As --json lists it."""
         about = ("command", "state", "started", "dataset", "model", "result", "digest")
         seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
         words = {name: getattr(self, name) for name in about}
@@ -292,7 +284,6 @@ def runs_in(home: Path) -> Iterator[Run]:
 
 
 def jobs_of(sweep: Path) -> Iterator[Run]:
-    """The jobs in a sweep's folder."""
     yield from map(Run.at, _folders(sweep))
 
 
@@ -311,7 +302,6 @@ def runs_of(home: Path, command: str) -> list[Run]:
 
 
 def newest(home: Path, command: str) -> Run | None:
-    """The newest finished one."""
     return next((run for run in runs_of(home, command) if run.state == "done"), None)
 
 
@@ -417,7 +407,7 @@ def home_of(run: Path) -> list[Path]:
     return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
 
 
-def check_current(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
+def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
     """Refuse a state of a run that an account of an erasure says was replaced: a folder from before it was put back.
 
     A run's own log, which its manifest lists, cannot know of an entry that names this digest as the state before.
@@ -461,6 +451,20 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
         run = newest(folder.parent, command)
         beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
         raise ConfigError(f"{key}={folder}: no such folder{beside}")
+
+
+def check_edits(run: Run, doing: str) -> None:
+    """Refuse a training run whose certificates count changed labels, where records come and go.
+
+    Raises:
+        ConfigError: it was trained with relation=flip.
+    """
+    relation = run.config["relation"]["name"]
+    if RELATIONS[relation].labels:
+        raise ConfigError(
+            f"run={run.folder}: relation={relation}: its certificates count changed labels, and {doing} adds or removes "
+            "records: train with relation=add_remove"
+        )
 
 
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:

@@ -67,7 +67,6 @@ def plain(text: str) -> str:
 
 
 def bullets(lines: Sequence[str]) -> str:
-    """A list of lines."""
     return "\n".join(f"- {plain(line)}" for line in lines)
 
 
@@ -146,7 +145,6 @@ class CheckState(StrEnum):
 
     @property
     def badness(self) -> int:
-        """0 for the best."""
         return list(CheckState).index(self)
 
 
@@ -172,7 +170,6 @@ class Check:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """A row of a table."""
         return self.name, str(self.state), self.told
 
     @property
@@ -181,7 +178,6 @@ class Check:
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
     def as_json(self) -> dict[str, str]:
-        """For --json."""
         return {"check": self.name, "state": str(self.state), "words": self.words, "remedy": self.remedy}
 
 
@@ -197,7 +193,6 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
 
     def ok(self, name: str, words: str) -> None:
-        """It holds."""
         self.checks.append(Check(name, CheckState.OK, words))
 
     def note(self, name: str, words: str, remedy: str = "") -> None:
@@ -209,11 +204,9 @@ class Findings:
         self.checks.append(Check(name, CheckState.UNCHECKED, words, remedy))
 
     def problem(self, name: str, words: str, remedy: str = "") -> None:
-        """It does not hold."""
         self.checks.append(Check(name, CheckState.PROBLEM, words, remedy))
 
     def compare(self, name: str, holds: bool, right: str, wrong: str) -> None:
-        """It holds, or it does not."""
         (self.ok if holds else self.problem)(name, right if holds else wrong)
 
     @contextmanager

@@ -11,8 +11,8 @@
     labels.csv, or labels.parquet where the queries came as a parquet file too large to be held: a release's answers
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
     records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
-                  of requests that wait: waiting.json, abstained.jsonl (runs/waiting.py)
-    lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
+                  of requests that wait: waiting.json, abstained.jsonl (runs/queries.py)
+    lock, checkpoint/   while a run lasts: whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
 by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them by), sensitivity (the same for all classes
@@ -21,7 +21,7 @@ A folder is claimed once and never written over. Every file appears whole or not
 that could be mistaken for a finished one: its state stays "running". Every file goes through ``RunRecord.write``, which
 notes its hash, and comes back through ``Folder.read`` (agt/store.py), which compares it.
 
-The next state of a run, written beside it as a whole record, and then put in its place (swap.py).
+The next state of a run, written beside it as a whole record, and then put in its place (finished.py).
 
 Use::
 
@@ -69,7 +69,7 @@ from agt.provenance import package_version
 from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, remove_parts, sync_folder, write_atomic
 from agt.unlearning.log import state_of
 from agt_cli.process import VISIBLE_GPUS
-from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, commit, remove_leftovers, still_running
+from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, remove_leftovers, still_running
 from agt_cli.report.markdown import report_page, standings
 
 RESUMABLE = "train"
@@ -88,7 +88,7 @@ class RunRecord(FolderWriter):
 
     Attributes:
         again: as given.
-        digest: the finished run's (manifest.py); None before it is finished.
+        digest: the finished run's (agt/store.py); None before it is finished.
     """
 
     def __init__(self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None) -> None:
@@ -234,7 +234,6 @@ class RunRecord(FolderWriter):
         self.write("config.yaml", to_yaml(config).encode())
 
     def environment(self, **facts: object) -> None:
-        """Add to env.json."""
         self._environment.update(facts)
         self._write_json("env.json", self._environment)
 
@@ -245,7 +244,6 @@ class RunRecord(FolderWriter):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics added so far."""
         return dict(self._metrics)
 
     def add_metrics(self, **numbers: float | int | str) -> None:
@@ -289,7 +287,6 @@ class RunRecord(FolderWriter):
         return (self.folder / name).read_bytes() if drawn else None
 
     def table(self, name: str, table: pd.DataFrame) -> None:
-        """Write tables/NAME.csv."""
         self.write(f"tables/{name}.csv", csv_bytes(table))
 
     def parquet(self, name: str, parts: Iterable[pd.DataFrame]) -> None:
@@ -313,7 +310,6 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """What the command ends with after ``error``."""
     if isinstance(error, KeyboardInterrupt):
         return getattr(error, "exit_code", 130)
     return error.exit_code if isinstance(error, AgtError) else 1
@@ -412,36 +408,10 @@ class NextState(RunRecord):
         return state_of(self._hashes)
 
     def _history(self, now: str) -> dict[str, object]:
-        kept = {key: self.run.environment[key] for key in ("argv", "data_files", "resumed") if key in self.run.environment}
-        return kept | _succession(self.run, now)
-
-
-def replace_files(run: Run, files: Mapping[str, bytes], **facts: object) -> str:
-    """Give a run some files anew, or more of them, and leave its model as it is; the caller holds it.
-
-    Args:
-        files: path -> content: a log with a request that waits, say. The state's name stays.
-        facts: for env.json.
-
-    Returns:
-        The run's new digest.
-
-    Raises:
-        OSError: they cannot be written; nothing is changed then.
-    """
-    now = datetime.now(UTC).isoformat(timespec="microseconds")
-    environment = as_json({**run.environment, **_succession(run, now), **facts})
-    content, staged = {"env.json": environment, **files}, run.folder / NEXT
-    hashes = {name: sha256(part).hexdigest() for name, part in content.items()}
-    manifest = Manifest(run.manifest.command, {**run.manifest.files, **hashes})
-    shutil.rmtree(staged, ignore_errors=True)
-    for name, part in (*content.items(), (MANIFEST_FILE, manifest.content)):
-        write_atomic(staged / name, part)
-    commit(run.folder)
-    return manifest.digest
-
-
-def _succession(run: Run, now: str) -> dict[str, object]:
-    """What env.json tells of the states before: their digests, and when each gave way."""
-    before = run.environment
-    return {"succeeds": [*before.get("succeeds", ()), run.digest], "updated": [*before.get("updated", ()), now]}
+        before = self.run.environment
+        kept: dict[str, object] = {key: before[key] for key in ("argv", "data_files", "resumed") if key in before}
+        return {
+            **kept,
+            "succeeds": [*before.get("succeeds", ()), self.run.digest],
+            "updated": [*before.get("updated", ()), now],
+        }

@@ -5,6 +5,8 @@ A certification's tables, metrics and report.
 report.md of a release: what is guaranteed, and what may be published.
 
 report.md of a choice of settings on public rows.
+
+What is told of a model's quality, and of queries that do not fit what was declared: for the data owner alone.
 """
 
 import re
@@ -18,12 +20,14 @@ import pandas as pd
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.data.dataset import ROWS, UNLABELLED, Dataset, Records
+from agt.data.dataset import ROWS, UNLABELLED, Dataset, Outside, Records
 from agt.facts import Standing
-from agt.quality import Judged, rate_words
+from agt.models.model import Model
+from agt.problem import Settings
+from agt.quality import LEAST, Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt.relations import RELATIONS
 from agt.settings import CertificateConfig, RelationConfig
-from agt_cli.report.console import show
+from agt_cli.report.console import Console, show
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, bullets, document, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
@@ -64,6 +68,9 @@ def _standing(conditions: Sequence[Condition]) -> str:
     )
 
 
+NOTES_WARNING = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
+
+
 def train_report(
     record: RunRecord,
     dataset: Dataset,
@@ -82,13 +89,13 @@ def train_report(
         noise: what may be said of weights that were trained with noise, and of later removals, a line each.
     """
     return document(
-        *_trained(record, dataset, certificate, verdict),
+        *_trained(record, dataset, relation, certificate, verdict),
         *counts_section(relation),
         *quality,
         "## Results",
         metrics_table(record.metrics),
-        *_for_the_owner(dataset),
-        *((_noise_title(certificate), noise) if noise else ()),
+        *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
+        *(("## Removing records later" if certificate.removable else "## The noisy weights", noise) if noise else ()),
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),
@@ -98,23 +105,13 @@ def train_report(
 
 
 def metrics_table(metrics: Mapping[str, object]) -> str:
-    """metrics.json as a table."""
     rows = [(name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in metrics.items()]
     return markdown_table(("metric", "value"), rows)
 
 
-def _noise_title(certificate: CertificateConfig) -> str:
-    return "## Removing records later" if certificate.removable else "## The noisy weights"
-
-
-def _for_the_owner(dataset: Dataset) -> list[str]:
-    if not dataset.notes:
-        return []
-    warning = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
-    return ["## For the data owner", warning, bullets(dataset.notes)]
-
-
-def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
+def _trained(
+    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateConfig, verdict: str
+) -> list[str]:
     useless = [f"**{plain(verdict)}**"] if verdict else []
     on = f"Trained on {len(dataset.train)} records"
     if certificate.boxes:
@@ -129,11 +126,13 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
         )
         return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     if certificate.votes:
-        votes = (
-            f"{on}, each in one of {record.metrics['members']} shards, with a small model for each: one k changes the "
-            "votes of the members that it reaches, and stable distances are counted from the votes. Every constant: "
-            "`votes.json`."
+        counted = (
+            "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
+            if RELATIONS[relation.name].labels
+            else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
         )
+        shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
+        votes = f"{shards}: {counted}. Every constant: `votes.json`."
         return [f"# Training votes: {plain(dataset.name)}", *useless, votes]
     moved = float(record.metrics["moved_by_one_k"])
     return [
@@ -146,7 +145,6 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
-    """What one k counts."""
     text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
     if relation.name == "paper_privacy":
         text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
@@ -176,7 +174,6 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
 
 
 def setting_section(config: Mapping[str, Any]) -> str:
-    """A resolved configuration, as yaml."""
     text = to_yaml(config).rstrip()
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
@@ -409,3 +406,159 @@ def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, 
         "## Setting",
         setting_section(record.config),
     )
+
+
+KS = (1, 5, 20, 100)  # certified shares are told at these
+SHOWN = 20  # rows on the console
+COLUMNS = 10  # of queries
+OTHERS = 0.2  # a column with more values outside than that looks like another population's
+
+
+def judge(
+    model: Model,
+    queries: Records,
+    records: str,
+    labels: np.ndarray | None,
+    prediction: np.ndarray,
+    distance: np.ndarray | None,
+) -> Judged:
+    """What a model says of some records.
+
+    Args:
+        records: what they are, in words.
+        labels: [n]; None: not known.
+        prediction: [n] class indices.
+        distance: [n] stable distances; None: not certified.
+    """
+    classes, scores = model.problem.dataset.classes, model.margins(queries.features)
+    return Judged(classes, records, labels, prediction, scores, distance, queries.groups, _told(model.problem.settings))
+
+
+def _told(settings: Settings) -> tuple[int, ...]:
+    """At which k certified shares are told: round ones, of the grid and with its end where that bounds what is known."""
+    ks, voted = settings.kgrid.ks, settings.ensemble.members > 1
+    if voted or settings.certificate.linear:
+        return KS
+    return tuple(k for k in ks if k in KS or (k == ks[-1] and k < KS[-1]))
+
+
+def write_quality(record: RunRecord, judged: Judged, prefix: str = "") -> Quality:
+    """tables/quality.csv and the metrics.
+
+    Args:
+        prefix: of the metrics' names.
+    """
+    quality = Quality.of(judged)
+    record.table("quality", pd.DataFrame([_row(group) for group in quality.groups]))
+    record.add_metrics(**quality_metrics(quality, prefix))
+    return quality
+
+
+def _row(group: Subgroup) -> dict[str, object]:
+    """Each share with the ends of its interval."""
+    shares = {
+        "majority": group.majority,
+        "accuracy_or_recall": group.accuracy,
+        "precision": group.precision,
+        "auc": group.auc,
+    }
+    shares |= {f"certified_k{k}": estimate for k, estimate in group.certified.items()}
+    shares |= {f"certified_and_right_k{k}": estimate for k, estimate in group.held.items()}
+    row: dict[str, object] = {"column": group.column, "value": group.value, "class": group.label, "records": group.records}
+    for name, estimate in shares.items():
+        row |= {name + end: estimate and getattr(estimate, end[1:] or "value") for end in ("", "_low", "_high")}
+    return row | {"stable_distance_median": group.distance}
+
+
+def quality_metrics(quality: Quality, prefix: str = "") -> dict[str, float | int | str]:
+    """Flat numbers; what is not known is left out."""
+    whole = quality.whole
+    metrics: dict[str, float | int | str] = {}
+    for name, estimate in (("accuracy", whole.accuracy), ("auc", whole.auc)):
+        if estimate is not None:
+            ends = {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+            metrics |= {name: estimate.value, **ends}
+    if whole.majority is not None and quality.balanced is not None:
+        metrics |= {"majority_rate": whole.majority.value, "balanced_accuracy": quality.balanced}
+    metrics |= {"constant": int(quality.constant)} | ({"verdict": quality.verdict} if quality.verdict else {})
+    metrics |= {f"certified_fraction_k{k}": estimate.value for k, estimate in whole.certified.items()}
+    return {prefix + name: value for name, value in metrics.items()}
+
+
+def say_quality(console: Console, quality: Quality) -> None:
+    """The table, for which the verdict is said before anything else."""
+    groups = [group for group in quality.groups if group.column is None or group.label is None]
+    columns, rows = _cells(quality, groups, console_columns=True)
+    whole, always = quality.whole, f"; always answering '{quality.majority}': " if quality.majority else ""
+    title = f"{quality.records}: accuracy {whole.accuracy}{always}" if whole.accuracy else f"{quality.records}, unlabelled"
+    title += rate_words(whole.majority.value) if whole.majority else ""
+    console.table(title, [column.replace(" ", "\n", 1) for column in columns], rows[:SHOWN])
+    if len(rows) > SHOWN:
+        console.say(f"{len(rows) - SHOWN} more groups: tables/quality.csv")
+
+
+def quality_section(quality: Quality) -> list[str]:
+    columns, rows = _cells(quality, quality.groups)
+    of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
+    return [
+        "## How good it is, and for whom",
+        "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records are drawn one by one: "
+        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: what always answering a group's "
+        f"most frequent class{of_all} would reach. The accuracy on the records of a class is its recall. A certified "
+        "prediction may be a wrong one; with the shares that are certified and right: `tables/quality.csv`.",
+        markdown_table(columns, rows),
+    ]
+
+
+def _cells(
+    quality: Quality, groups: Sequence[Subgroup], console_columns: bool = False
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(the names of the columns, the cells of each group)."""
+    ks = list(quality.whole.certified)
+    ks = [k for k in ks if k == 20] or ks[-1:] if console_columns else ks
+    shares: list[tuple[str, list[RateEstimate | None]]] = [
+        ("accuracy, recall", [group.accuracy for group in groups]),
+        ("AUC", [group.auc for group in groups]),
+        *((f"certified k = {k}", [group.certified.get(k) for group in groups]) for k in ks),
+    ]
+    known = [(name, cells) for name, cells in shares if any(cells)]
+    majority = ["-" if group.majority is None else rate_words(group.majority.value) for group in groups]
+    rows = []
+    for at, group in enumerate(groups):
+        # Brackets are no link, and an interval stays in one line.
+        cells = [Markdown(str(e).replace(", ", ",\u00a0")) if (e := estimates[at]) else "-" for _, estimates in known]
+        distance = [] if group.distance is None else [f"{group.distance:g}"]
+        constant = [majority[at]] if quality.majority else []
+        rows.append((group.name, f"{group.records:,}", *constant, *cells, *distance))
+    distances = ("median distance",) if quality.whole.distance is not None else ()
+    always = ("majority",) if quality.majority else ()
+    return ("", "records", *always, *(name for name, _ in known), *distances), rows
+
+
+def outside_lines(outside: Sequence[Outside]) -> list[str]:
+    """A line for each column with values that were not declared, the worst first; empty if every value fits."""
+    worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
+    title = "queries outside the public ranges (clipped to them) and lists (counted as other):"
+    lines = [
+        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
+        for p in worst
+    ]
+    return [title, *lines, *_rest(outside)] if outside else []
+
+
+def outside_section(outside: Sequence[Outside]) -> list[str]:
+    """The part of report.md; empty if every value fits."""
+    title, *lines = outside_lines(outside) or [""]
+    return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
+
+
+def _rest(outside: Sequence[Outside]) -> list[str]:
+    lines = [f"{len(outside) - COLUMNS} more columns have such values."] if len(outside) > COLUMNS else []
+    far = [part.column for part in outside if part.rate > OTHERS and (part.total >= LEAST or not part.total)]
+    if far:
+        which = f"column '{far[0]}'" if len(far) == 1 else f"{len(far)} columns"
+        lines.append(
+            f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
+            "population than the public ranges and lists were made for, and answers to them mean little."
+        )
+    return lines

@@ -23,19 +23,19 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, Records, with_notes
-from agt.data.erasure import IsErased, never, part
+from agt.data.erasure import ErasedDataset, IsErased, part
 from agt.errors import ConfigError, nearest
-from agt.facts import Fact
+from agt.facts import Fact, proved
 from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
-from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset
-from agt.models.model import fit as fit_model
+from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
+    OwnVotesConfig,
     RelationConfig,
     TrainingConfig,
     build,
@@ -45,17 +45,16 @@ from agt.settings import (
 from agt.store import file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
+from agt.training.learners import Learner
 from agt.training.loop import OnProgress, noise_config
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import HashKey, Index
+from agt.unlearning.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.quality import judge, quality_section, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import train_report
+from agt_cli.report.report_md import judge, quality_section, train_report, write_quality
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -123,6 +122,14 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     return RunSettings(source=source, model=model, **parts)
 
 
+def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
+    """The same of a training that a command line asks for: code of a learner that it names is imported, here alone."""
+    settings = settings_of(config)
+    if not isinstance(settings.certificate, OwnVotesConfig):
+        return settings
+    return replace(settings, learner=Learner.named(settings.certificate.learner, "certificate.learner"))
+
+
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a training configuration, its head apart, by name (``Settings``). Raises ConfigError."""
     config = {"ensemble": {}, **config}  # records older than ensembles do not name one
@@ -180,7 +187,6 @@ class Prepared:
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return len(self.dataset.classes)
 
     def problem(self, settings: Settings) -> Problem:
@@ -190,15 +196,15 @@ class Prepared:
 
 
 def prepare(
-    settings: RunSettings, console: Console, is_erased: IsErased = never, before: Mapping[str, object] | None = None
+    settings: RunSettings, console: Console, is_erased: IsErased | None = None, before: Mapping[str, object] | None = None
 ) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one.
 
     Args:
-        is_erased, before: as in ``agt.data.erasure.part``.
+        is_erased, before: as in ``agt.data.erasure.part``; None: nothing ever was.
     """
     use_threads(settings.compute)
-    parted = part(settings.source, is_erased, before)
+    parted = part(settings.source, is_erased, before) if is_erased else _whole(settings.source.load())
     loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
@@ -208,6 +214,10 @@ def prepare(
         encoder = config.load(loaded, lambda step, of: report(step, of, step, of))
         erased = replace(erased, features=encoder.apply(erased.features))
         return Prepared(loaded, encoder.encode(loaded), choices, erased, parted.untouched, encoder)
+
+
+def _whole(loaded: Dataset) -> ErasedDataset:
+    return ErasedDataset(loaded, loaded.train.take(np.arange(0)), proved("no record is left out"))
 
 
 def encoder_of(settings: Settings) -> EncoderSettings | None:

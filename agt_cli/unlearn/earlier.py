@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
+from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Statement, read_claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
@@ -36,9 +37,8 @@ from agt.unlearning.log import Log
 from agt.unlearning.sisa import gaps
 from agt_cli.releasing.payer import SPENT_FILE as SPENT
 from agt_cli.report.finished import Run, open_run, runs_of
-from agt_cli.runs.erased import ALIKE, people
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.queries import conditions_of
+from agt_cli.runs.queries import ALIKE, conditions_of, people
 
 COMMANDS = ("certify", "predict")
 CERTIFICATES = "certificates.parquet"
@@ -66,7 +66,7 @@ def judge_earlier(
     judged, befores = list[Earlier](), [entry.before for entry in log.entries]
     for place, command in product(places, COMMANDS):
         for made in runs_of(place / command, command):
-            state = _state(made.folder)
+            state = str(made.environment.get("trained_digest", ""))  # before anything is verified
             if state not in befores or not (made.state == "done" or (made.folder / SPENT).exists()):
                 continue
             waited = Log(log.entries[: befores.index(state)]).waiting_units
@@ -74,7 +74,8 @@ def judge_earlier(
             try:
                 record = open_run(made.folder, command)
                 if command == "certify":
-                    reasons = _gaps_of(state, record, run, log, settings, prepared)
+                    count, alike = len(log.erased | log.waiting), state in run.environment.get(ALIKE, ())
+                    reasons = removal_gaps(settings, prepared, prepared.erased, count, record, alike)
                     verdicts = list(_certified(record, len(gone), gone == waited, reasons))
                 else:
                     verdicts = list(_released(record, len(gone)))
@@ -99,20 +100,29 @@ def group(guarantee: Guarantee, units: int) -> Guarantee | None:
         return None
 
 
-def _gaps_of(state: str, record: Run, run: Run, log: Log, settings: RunSettings, prepared: Prepared) -> list[str]:
-    """Why certificates of that state do not cover removals; by its conditions, or by constants compared since."""
-    compared = prepared.loaded.preprocessing.facts if state in run.environment.get(ALIKE, ()) else ()
-    unseen = len(prepared.erased) < len(log.erased | log.waiting) and bool(prepared.dataset.train.public.any())
-    return gaps(settings, conditions_of(record), compared, unseen or bool(prepared.erased.public.any()))
+def removal_gaps(
+    settings: RunSettings, prepared: Prepared, erased: Records, count: int, record: Run, alike: bool
+) -> list[str]:
+    """Why a record's certificates do not cover a removal, in words; empty: they do.
+
+    Args:
+        erased: the records that go, as far as the data has them; ``count``: how many go.
+        record: that has the conditions.
+        alike: whether constants were compared since.
+    """
+    compared = prepared.loaded.preprocessing.facts if alike else ()
+    unseen = len(erased) < count and bool(prepared.dataset.train.public.any())
+    return gaps(settings, conditions_of(record), compared, unseen or bool(erased.public.any()))
 
 
 def _certified(record: Run, units: int, answered_without: bool, reasons: list[str]) -> Verdicts:
     """Args: answered_without: all of these units waited when it answered."""
     stable = given = 0
-    for prediction, distance in _rows(record):
-        answered = prediction != ""
+    file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
+    for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
+        answered = np.array(batch.column(0).to_pylist(), dtype=object) != ""
         given += int(answered.sum())
-        stable += int((answered & ((distance >= units) | answered_without)).sum())
+        stable += int((answered & ((batch.column(1).to_numpy() >= units) | answered_without)).sum())
     if reasons:
         yield given, False, f"{given} answers: {'; '.join(reasons)}"
         return
@@ -141,22 +151,7 @@ def _released(record: Run, units: int) -> Verdicts:
 
 def _group_words(claim: Statement, about: Guarantee, units: int) -> str:
     each = f"each of {claim.releases} {claim.output}" if claim.output == "labels" else f"the {claim.output.split()[-1]}"
-    total = next((_total(each.eps, each.delta, units) for each in claim.totals), "")
-    return f"{each} ({claim.mechanism}): {about} for {people(units)} together, by group privacy{total}"
-
-
-def _total(eps: float, delta: float, units: int) -> str:
-    whole = group(PureDP(eps) if not delta else ApproximateDP(eps, delta), units) if 0 < eps <= 100 else None
-    return f"; all of it {whole}" if whole else ""
-
-
-def _state(folder: Path) -> str:
-    """The digest of the run that a record was made from, as its env.json says before anything is verified; empty: none."""
-    return str(Run.at(folder).environment.get("trained_digest", ""))
-
-
-def _rows(record: Run) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(prediction, stable distance) of each answer, in pieces."""
-    file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
-    for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
-        yield np.array(batch.column(0).to_pylist(), dtype=object), batch.column(1).to_numpy()
+    totals = [total for total in claim.totals[:1] if 0 < total.eps <= 100]
+    whole = [group(ApproximateDP(each.eps, each.delta) if each.delta else PureDP(each.eps), units) for each in totals]
+    said = f"; all of it {whole[0]}" if any(whole) else ""
+    return f"{each} ({claim.mechanism}): {about} for {people(units)} together, by group privacy{said}"

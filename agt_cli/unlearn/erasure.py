@@ -11,7 +11,7 @@ The account of what ``erase`` did: its parts brought together, written, signed.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,9 +24,9 @@ from agt.store import refusing
 from agt.unlearning.account import (
     PUBLIC,
     SIGNATURE,
-    Account,
     Asked,
     Earlier,
+    ErasureReport,
     MethodName,
     Removal,
     Signer,
@@ -34,8 +34,7 @@ from agt.unlearning.account import (
     Waiting,
     account_of,
 )
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import By, Log, RequestEntry, RequestKind
+from agt.unlearning.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
 from agt_cli.report.finished import (
     ACCOUNT_FILE,
@@ -50,8 +49,8 @@ from agt_cli.report.finished import (
 )
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
-from agt_cli.runs.erased import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
+from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
@@ -103,7 +102,8 @@ class ErasureOutcome:
         prepared: its data of now, with the erased records that the data still has.
         log: with the entry that is accounted for, its last one.
         digest: of the run now.
-        known, request: its records before, and who asked now; None: an earlier command did it.
+        wanted: gives what must not be found any more.
+        words: what an error afterwards must say first, as nothing is undone; empty: an earlier command did it.
     """
 
     run: Run
@@ -111,25 +111,13 @@ class ErasureOutcome:
     prepared: Prepared
     log: Log
     digest: str
-    known: TrainingRecords | None = None
-    request: Request | None = None
+    wanted: Callable[[], TraceTargets]
+    words: str = ""
 
     @property
     def entry(self) -> RequestEntry:
         """The request in the log."""
         return self.log.entries[-1]
-
-    @property
-    def wanted(self) -> TraceTargets:
-        """What must not be found any more."""
-        if self.known is None or self.request is None:
-            return TraceTargets.later(self.run, self.settings, self.log)
-        return TraceTargets.of(self.known, self.request, self.run)
-
-    @property
-    def words(self) -> str:
-        """What an error afterwards must say first: nothing is undone."""
-        return _words(self.run, self.log, self.digest)
 
 
 @contextmanager
@@ -172,13 +160,16 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _before(run, settings, log, console)
     known = TrainingRecords.of(run, settings)
-    request = _request(order, method, known)
+    if order.ids is not None:
+        request = request_for(known, read_ids(order.ids, known.source), order.by, order.ids)
+    elif known.log.pending:
+        request = Request(known.by, (), (), 0)
+    else:
+        raise ConfigError("ids=null: nobody asks, and nothing is pending: give ids=FILE")
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
-    job = _job(order, run, settings, known, request, console)
-    log, digest = _carried_out(method, known, request, job, console)
-    return ErasureOutcome(run, settings, job.prepared, log, digest, known, request)
+    return _carried_out(order, method, settings, known, request, run, console)
 
 
 def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> ErasureOutcome:
@@ -191,69 +182,42 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
         _ = log.entries[-1].removal
     nothing = "nobody asks" if log.pending else "nothing is pending"
     console.note(f"{nothing}; this is the account of entry {len(log.entries)} again")
-    return ErasureOutcome(run, settings, prepare(settings, console, gone_of(run)), log, run.digest)
-
-
-def _request(order: ErasureOrder, method: MethodName, known: TrainingRecords) -> Request:
-    """Who asks; nobody, where what is pending is carried out.
-
-    Raises:
-        ConfigError: nobody asks, and nobody ever did.
-    """
-    if order.ids is not None:
-        return request_for(known, read_ids(order.ids, known.source), order.by, order.ids)
-    if not known.log.pending:
-        raise ConfigError("ids=null: nobody asks, and nothing is pending: give ids=FILE")
-    return Request(known.by, (), (), 0)
-
-
-def _job(
-    order: ErasureOrder, run: Run, settings: RunSettings, known: TrainingRecords, request: Request, console: Console
-) -> ErasureJob:
-    """The data without those that go, and those themselves where the data still has them."""
-    records = known.log.waiting | set(request.records)
-    units = known.log.waiting_units | set(request.units)
-    prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    return ErasureJob(run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh)
+    prepared = prepare(settings, console, gone_of(run))
+    return ErasureOutcome(run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log))
 
 
 def _carried_out(
-    method: MethodName, known: TrainingRecords, request: Request, job: ErasureJob, console: Console
-) -> tuple[Log, str]:
-    """The run's next state: (the log, the digest)."""
+    order: ErasureOrder,
+    method: MethodName,
+    settings: RunSettings,
+    known: TrainingRecords,
+    request: Request,
+    run: Run,
+    console: Console,
+) -> ErasureOutcome:
+    """Leave the run in its next state."""
     kind: RequestKind = "pending" if method == "certificate" else "removed"
-    with NextState(job.run) as record:
+    prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
+    records, units = known.log.waiting | set(request.records), known.log.waiting_units | set(request.units)
+    job = ErasureJob(run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh)
+    with NextState(run) as record:
         removal = METHODS[method](job, record, console)
-        record.environment(**environment_facts(job.run, job.prepared))
-        log = known.log.append(_entry(kind, known, request, job, removal, record.state))
-        record.write(LOG, log.content)
+        record.environment(**environment_facts(run, prepared))
+        promise, training = asdict(removal.promise), float(run.metrics["seconds_training"])
+        facts = {"removal": removal.plain, "training": training, "untrained": request.untrained}
+        states = (run.digest, record.state, known.key.check)
+        names = (request.by, request.records, request.units)
+        log = known.log.append(RequestEntry(kind, removal.promise.method, *names, promise, *states, facts))
+        record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
-    folder = job.run.folder
-    with reporting_change(
-        _words(job.run, log, digest), console, lambda: has_pending_commit(folder) or manifest_digest(folder) == digest
-    ):
-        commit(folder)
-    return log, digest
-
-
-def _words(run: Run, log: Log, digest: str) -> str:
-    noted, number = log.entries[-1].kind == "pending", len(log.entries)
-    became, method = ("its request is noted", " method=certificate") if noted else ("its model is another now", "")
-    return (
-        f"run={run.folder}: WAS changed ({became}: entry {number} of its request log, digest {digest}), and only its "
-        f"account is missing: agt unlearn run={run.folder}{method} writes that"
+    became, how = ("its request is noted", f" method={method}") if kind == "pending" else ("its model is another now", "")
+    words = (
+        f"run={run.folder}: WAS changed ({became}: entry {len(log.entries)} of its request log, digest {digest}), and only "
+        f"its account is missing: agt unlearn run={run.folder}{how} writes that"
     )
-
-
-def _entry(
-    kind: RequestKind, known: TrainingRecords, request: Request, job: ErasureJob, removal: Removal, state: str
-) -> RequestEntry:
-    promise, training = removal.promise, float(job.run.metrics["seconds_training"])
-    facts = {"removal": removal.plain, "training": training, "untrained": request.untrained}
-    names = (request.records, request.units)
-    return RequestEntry(
-        kind, promise.method, request.by, *names, asdict(promise), job.run.digest, state, known.key.check, facts
-    )
+    with reporting_change(words, console, lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest):
+        commit(run.folder)
+    return ErasureOutcome(run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request, run), words)
 
 
 WORDS = "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records that the ids name"
@@ -274,15 +238,23 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
         if erased.digest == run.digest:
             raise ConfigError("ids=null: nobody asks, and nothing is pending: there is nothing to rehearse")
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
-    told = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
-    record.environment(**told, rehearsed=True, dataset=run.environment.get("dataset"))
+    source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
+    record.environment(**source, rehearsed=True, dataset=run.environment.get("dataset"))
     scores = {name: after.metrics[name] for name in SCORES if name in after.metrics}
     earlier = {f"{name}_before": run.metrics[name] for name in scores if name in run.metrics}
     seconds = {"seconds_training": float(entry.facts["training"])}
     record.add_metrics(**scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records))
-    record.report(_page(run, entry, record.metrics))
+    rows = [(plain(name), str(value)) for name, value in record.metrics.items()]
+    told = (*entry.removal.words, *entry.removal.promise.words)
+    page = document(
+        f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run {plain(run.folder.name)}",
+        f"**{WORDS}.** For the data owner: accuracies depend on the private data.",
+        told,
+        markdown_table(("number", "value"), rows),
+    )
+    record.report(page)
     digest = record.finish()
-    for line in (WORDS, *entry.removal.words, *entry.removal.promise.words):
+    for line in (WORDS, *told):
         console.say(line)
     console.say(f"report: {record.folder / 'report.html'}")
     return {"rehearsed": True, "method": entry.removal.promise.method, "metrics": record.metrics, "digest": digest}
@@ -303,16 +275,6 @@ def copied(run: Run, place: Path) -> Path:
     return place
 
 
-def _page(run: Run, entry: RequestEntry, metrics: Mapping[str, Any]) -> str:
-    rows = [(plain(name), str(value)) for name, value in metrics.items()]
-    return document(
-        f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run {plain(run.folder.name)}",
-        f"**{WORDS}.** For the data owner: accuracies depend on the private data.",
-        (*entry.removal.words, *entry.removal.promise.words),
-        markdown_table(("number", "value"), rows),
-    )
-
-
 SHOWN = 8  # earlier answers that are named one by one; the void ones first
 METHOD_WORDS = {
     "newton": "certified removal (a Newton step)",
@@ -329,7 +291,7 @@ REQUESTS = {
 }
 
 
-def headline(account: Account) -> str:
+def headline(account: ErasureReport) -> str:
     """What happened, in one line."""
     asked, done = account.asked, account.done
     now = f"{_many(asked.people + asked.untrained, 'person', 'people')} asked" if asked.people or not asked.pending else ""
@@ -343,7 +305,7 @@ def headline(account: Account) -> str:
     return f"{people}: {_many(done.records, 'record', 'records')} removed from the run, by {METHOD_WORDS[done.method]}"
 
 
-def summary(account: Account) -> dict[str, str]:
+def summary(account: ErasureReport) -> dict[str, str]:
     """What an account says, in a line each."""
     asked, done, given, sweep = account.asked, account.done, account.guaranteed, account.sweep
     rows = {"asked": f"{asked.time[:19].replace('T', ' ')} UTC, by {asked.by}; {_many(asked.records, 'record', 'records')}"}
@@ -364,19 +326,21 @@ def summary(account: Account) -> dict[str, str]:
     if account.abstained or (account.abstained is not None and account.updated):
         rows["abstained while requests were pending"] = _many(account.abstained, "query", "queries")
     if account.budget is not None:
-        rows["removal budget"] = f"{account.budget.left:.4g} of {account.budget.total:.4g} left ({account.budget.unit})"
+        left, total = account.budget.total - account.budget.spent, account.budget.total
+        rows["removal budget"] = f"{left:.4g} of {total:.4g} left ({account.budget.unit})"
     stand, void_ones = ({each.name for each in account.earlier if each.stands is stands} for stands in (True, False))
     counts = {"stand": stand - void_ones, "void": void_ones - stand, "stand in part": stand & void_ones}
     told = ", ".join(f"{len(names)} {words}" for words, names in counts.items() if names)
     rows["earlier answers"] = told or "none was found beside the run"
     rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
     if sweep is not None:
-        files, places = sum(place.files for place in sweep.places), _many(len(sweep.places), "place", "places")
-        rows["traces"] = f"{sweep.found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
+        found, files = (sum(getattr(place, name) for place in sweep.places) for name in ("found", "files"))
+        places = _many(len(sweep.places), "place", "places")
+        rows["traces"] = f"{found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
     return rows
 
 
-def account_lines(account: Account) -> Iterator[str]:
+def account_lines(account: ErasureReport) -> Iterator[str]:
     """For the console: the summary, then what is not as it should be, indented. The page has the rest."""
     state, places = account.state, account.sweep.places if account.sweep else ()
     yield headline(account)
@@ -387,7 +351,7 @@ def account_lines(account: Account) -> Iterator[str]:
     yield f"state: {state.before[:19]}... -> {state.after[:19]}...; request log {state.log[:24]}..."
 
 
-def account_markdown(account: Account) -> str:
+def account_markdown(account: ErasureReport) -> str:
     """report.md of an erasure: one page."""
     state, sweep, earlier = account.state, account.sweep, account.earlier
     facts = [(fact.words, _strong(fact.standing)) for fact in account.guaranteed.assumptions]
@@ -422,7 +386,7 @@ def _strong(value: object) -> Markdown:
     return Markdown(f"**{value}**")
 
 
-def _named(account: Account) -> Sequence[Earlier]:
+def _named(account: ErasureReport) -> Sequence[Earlier]:
     """The void ones first."""
     return sorted(account.earlier, key=lambda earlier: earlier.stands)[:SHOWN]
 
@@ -431,7 +395,7 @@ def _many(count: int, one: str, more: str) -> str:
     return f"{count:,} {one if count == 1 else more}"
 
 
-def account(order: ErasureOrder, erased: ErasureOutcome) -> Account:
+def account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
     """All that can be said of the run's last update or request; looks for earlier answers and for traces.
 
     Raises:
@@ -447,14 +411,14 @@ def account(order: ErasureOrder, erased: ErasureOutcome) -> Account:
         (run.folder.name, run.digest, int(run.metrics["n_train"])),
         training=entry.facts["training"],
         earlier=judge_earlier(run, log, erased.settings, erased.prepared, order.places),
-        sweep=None if entry.kind == "pending" else search(erased.wanted, run, order.places, order.ids),
+        sweep=None if entry.kind == "pending" else search(erased.wanted(), run, order.places, order.ids),
         abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
     )
 
 
 def derive_account(
     entry: RequestEntry, log: Log, removal: Removal, after: tuple[str, str, int], *, training: float | None, **found: Any
-) -> Account:
+) -> ErasureReport:
     """An account, as a function of the request log and the run's state; ``agt verify`` makes it again.
 
     Args:
@@ -483,7 +447,7 @@ def derive_account(
     return account_of(removal, asked=asked, state=state, training=training, waiting=waiting, **found)
 
 
-def write(account: Account, erased: ErasureOutcome, signer: Signer | None, record: RunRecord) -> None:
+def write(account: ErasureReport, erased: ErasureOutcome, signer: Signer | None, record: RunRecord) -> None:
     """account.json, its signature where a key is given, the page, and the numbers."""
     record.write(ACCOUNT_FILE, account.content)
     if signer is not None:

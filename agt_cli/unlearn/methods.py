@@ -36,7 +36,7 @@ method=sisa: of an ensemble, the members that erased records were in are trained
 method=certificate: the request is noted and nothing is computed; what is stable for it is answered, the rest waits.
 
 The run's files stay as they are, so that its model is the one that was trained with the records that wait. From then on
-``agt certify`` gives the answers that are the same without them and abstains on others (runs/waiting.py), and private
+``agt certify`` gives the answers that are the same without them and abstains on others (runs/queries.py), and private
 releases are refused. The next update, by any other method, carries everything out.
 """
 
@@ -52,7 +52,7 @@ from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Records
 from agt.errors import CheckError, ConfigError
-from agt.facts import Fact, Standing, proved, void
+from agt.facts import Standing, proved, void
 from agt.models.heads import head_of
 from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import load
@@ -60,16 +60,16 @@ from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards
 from agt.unlearning.account import MethodName, Promise, Removal, RemovalBudget
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
+from agt.unlearning.log import REQUEST_LOG_FILE
 from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
-from agt.unlearning.sisa import gaps, needed, retrain_affected
+from agt.unlearning.sisa import needed, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import WAITING_FILE, people
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
-from agt_cli.runs.queries import conditions_of
+from agt_cli.runs.queries import WAITING_FILE, conditions_of, people
+from agt_cli.unlearn.earlier import removal_gaps
 
 
 @dataclass(frozen=True)
@@ -328,6 +328,7 @@ SISA_SHARDS = (
     "shards and slices are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
     "have chosen whom to erase by shard; fresh=true deals everybody anew"
 )
+SAME_CODE = proved("all members were trained by the same code, on machines of one kind, with as many threads")
 SAME_SLICES = proved(
     "members were kept only where the digest of each slice of their shard is the one that they were trained on"
 )
@@ -365,20 +366,16 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     words = f"{len(done.begun)} of {members} members were trained again"
     if slices > 1:
         words += ": {slices_retrained} of {slices} slices, {steps_retrained} of {steps_of_all} steps".format(**facts)
-    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), (SAME_SLICES, _same_bits(done.changed)))
+    changed = void(
+        "not bit for bit a training of today: members that were kept were trained before "
+        f"{', '.join(done.changed)} changed; each is still what that training made of records that all remain"
+    )
+    facts_of_bits = (SAME_SLICES, changed if done.changed else SAME_CODE)
+    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), facts_of_bits)
     return Removal(promise, job.count, seconds, facts, (words,))
 
 
-def _same_bits(changed: tuple[str, ...]) -> Fact:
-    if not changed:
-        return proved("all members were trained by the same code, on machines of one kind, with as many threads")
-    return void(
-        f"not bit for bit a training of today: members that were kept were trained before {', '.join(changed)} changed; "
-        "each is still what that training made of records that all remain"
-    )
-
-
-PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", LOG)
+PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", REQUEST_LOG_FILE)
 """What a record has of its own."""
 WORDS = (
     "every label that is given is the one that training again without them gives, with the same settings, seeds and public "
@@ -398,7 +395,8 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         CheckError: the run's certificates do not say what training without these records gives; says why.
     """
     started = time.perf_counter()
-    if reasons := gaps_of_removal(job):
+    prepared = job.prepared
+    if reasons := removal_gaps(job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held):
         raise CheckError(
             f"method=certificate: this run's certificates do not cover the removal: {'; '.join(reasons)}. Carry it out "
             "instead: method=auto finds how"
@@ -417,20 +415,10 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if model.farthest < job.units:
         console.say(f"method=certificate: {words[0]}")
     facts = {"pending": job.units, "farthest": model.farthest}
-    prepared = job.prepared
     apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
     rests = (*(f for f in needed(conditions_of(job.run)) if f not in apart), prepared.untouched, prepared.choices)
     promise = Promise("certificate", True, 0.0, 0.0, True, WORDS, tuple(dict.fromkeys(rests)))
     return Removal(promise, 0, time.perf_counter() - started, facts, words)
-
-
-def gaps_of_removal(job: ErasureJob) -> list[str]:
-    """Why the certificates of a run do not cover a removal, in words; empty: they do."""
-    prepared = job.prepared
-    compared = prepared.loaded.preprocessing.facts if prepared.untouched.held else ()
-    unseen = len(job.erased) < job.count and bool(prepared.dataset.train.public.any())
-    public = unseen or bool(job.erased.public.any())
-    return gaps(job.settings, conditions_of(job.run), compared, public)
 
 
 def _answered(job: ErasureJob, farthest: int) -> str:

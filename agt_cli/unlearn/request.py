@@ -20,8 +20,8 @@ from agt.errors import ConfigError, DataMissing
 from agt.store import refusing
 from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, few, places
 from agt_cli.report.finished import Run
-from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
+from agt_cli.runs.queries import named
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
@@ -167,15 +167,20 @@ def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By |
         notes.append(
             f"ids={path}: {trimmed} of {len(ids)} ids are taken without the blanks around them, as the data has them"
         )
-    wanted = np.unique(np.concatenate([rows[~known.waiting[rows]] for rows in hits]))
-    _check_private(known, wanted, path)
+    wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
+    rows = known.row[wanted]
+    if public := int(known.data.train.public[rows[rows >= 0]].sum()):
+        raise ConfigError(
+            f"ids={path}: {public} of the records that it names are marked public (dataset.public): they are taken never "
+            "to go, and every method and certificate rests on that: train again without them"
+        )
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
     _check_left(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
-    untrained = sum(not len(rows) for rows in hits)  # whatever else names nothing was refused
+    untrained = sum(not len(hit) for hit in hits)  # whatever else names nothing was refused
     return Request(by, records, units, len(unique), tuple(notes), tuple(unique), untrained)
 
 
@@ -250,16 +255,6 @@ def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tupl
         if names & {*entry.records, *entry.units}:
             return "asked", f"{place} by entry {entry.number} of the request log"
     return ("test" if word in tests else "unknown"), place
-
-
-def _check_private(known: TrainingRecords, wanted: np.ndarray, path: str) -> None:
-    rows = known.row[wanted]
-    public = known.data.train.public[rows[rows >= 0]]
-    if public.any():
-        raise ConfigError(
-            f"ids={path}: {int(public.sum())} of the records that it names are marked public (dataset.public): they are "
-            "taken never to go, and every method and certificate rests on that: train again without them"
-        )
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:

@@ -33,12 +33,10 @@ from agt.errors import AgtError
 from agt.store import Broken, Manifest, file_sha256
 from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
-from agt.unlearning.log import KEY_FILE as KEY
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import HashKey, Index, Log, few, of_state, places
+from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, HashKey, Index, Log, few, of_state, places
 from agt_cli.report.finished import CHECKPOINTS, Run
-from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
+from agt_cli.runs.queries import key_of, named
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 MIN_ID_CHARACTERS = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
@@ -209,7 +207,7 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
         folder: where runs lie.
         run: the one that was updated.
     """
-    runs = [path.parent for path in sorted(folder.rglob(INDEX)) if path.parent.resolve() != run.resolve()]
+    runs = [path.parent for path in sorted(folder.rglob(RECORD_INDEX_FILE)) if path.parent.resolve() != run.resolve()]
     counts = {path: _trained_on(targets, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
     hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
     words = f"still trained on erased records: {few(list(hits))}: erase them there, too"
@@ -243,7 +241,7 @@ def _place(words: str, folder: Path, traces: Mapping[Path, Counter[str]], target
 
 def _traces_in(path: Path, folder: Path, targets: TraceTargets) -> Counter[str]:
     """How many traces of each kind a file has."""
-    if path.as_posix().endswith(f"/{KEY}"):
+    if path.as_posix().endswith(f"/{KEY_FILE}"):
         return Counter()
     name = str(path.relative_to(folder)).encode(errors="replace")
     ids, rows, counts = set[bytes](), set[bytes](), Counter({_IN_NAME: int(bool(_ids_in(name, targets, text=False)))})
@@ -299,7 +297,7 @@ def _beside(run: Run) -> dict[str, Path]:
 def _trained_on(targets: TraceTargets, run: Path) -> int | None:
     """How many erased records, or units, another run was trained on; None: it cannot be asked."""
     with suppress(AgtError, Broken, OSError):
-        key, index, names = HashKey.of(run), Index.read((run / INDEX).read_bytes()), list(targets.ids)
+        key, index, names = HashKey.of(run), Index.read((run / RECORD_INDEX_FILE).read_bytes()), list(targets.ids)
         if key is not None and key.check == index.key:
             units = index.ids[:0] if index.units is None else index.units
             hits = places(index.ids, key.names(names, "record")), places(units, key.names(names, "unit"))

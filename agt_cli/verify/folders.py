@@ -1,18 +1,28 @@
-"""Folders that anybody may have written: which of their files are what they were finished with, and what those say."""
+"""Folders that anybody may have written: which of their files are what they were finished with, and what those say.
+
+A training run's model is read as agt's own commands read it, with no data: conditions.json, the constants and the sizes in
+metrics.json are functions of config.yaml and of what source.json has of the data. Nothing of others' code is loaded.
+"""
 
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
 from agt.facts import Standing
+from agt.models.model import Model, load
 from agt.models.store import as_json
-from agt.settings import RelationConfig, validate
+from agt.problem import Settings
+from agt.settings import RelationConfig, build, validate
 from agt.store import (
     HASH,
     MANIFEST_FILE,
@@ -26,15 +36,18 @@ from agt.store import (
     unseal_manifest,
 )
 from agt.unlearning.log import KEY_FILE
+from agt_cli.choices import naming
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
-from agt_cli.runs.erased import ABSTAINED_FILE
+from agt_cli.runs.prepare import kept_head, run_without_records, settings_parts
+from agt_cli.runs.queries import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
 LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")
 MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
 MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
+MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
     "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list shows "
     "there alone"
@@ -134,6 +147,12 @@ class Record(Run):
         """One listed file, compared once more: what is parsed is what was hashed. Raises ConfigError."""
         return super().read(name, min(limit, MAX_READ_BYTES))
 
+    def look(self, name: str, check: "Callable[..., str | None]", *given: Any) -> None:
+        """Note what a check says that holds; None: there is nothing to see, or it noted that itself."""
+        with self.findings.looking(name):
+            if words := check(self, *given):
+                self.findings.ok(name, words)
+
     def _recorded(self, name: str) -> dict[str, Any]:
         with self.findings.looking(name):
             return super()._recorded(name)
@@ -168,6 +187,21 @@ class Record(Run):
             self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(conditions)}")
             return conditions
         return ()
+
+    @cached_property
+    def rebuilt_model(self) -> Model | None:
+        """Of a training run, without its data, as its record makes it; None: it has none, or it could not be made here."""
+        with self.findings.looking("model"):
+            model = _model_of(self) if self.command == "train" else None
+            if model is not None:
+                _check_model(self, model)
+            return model
+        return None
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the labels; empty: not known."""
+        return [] if self.rebuilt_model is None else [*self.rebuilt_model.problem.dataset.classes]
 
     @property
     def relation(self) -> RelationConfig | None:
@@ -236,6 +270,69 @@ def stand_words(conditions: Sequence[Condition]) -> str:
     """``6 proved (a b c d f g), 1 declared (e)``."""
     by = {standing: [c.letter for c in conditions if c.standing is standing] for standing in Standing}
     return ", ".join(f"{len(letters)} {standing} ({' '.join(letters)})" for standing, letters in by.items() if letters)
+
+
+def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
+    """Where two JSON values differ first, and how; empty: nowhere.
+
+    Numbers are the same within what another machine's special functions may differ by.
+    """
+    if isinstance(recorded, dict) and isinstance(derived, dict):
+        pairs = (
+            (f"{place}.{key}" if place else key, recorded.get(key), derived.get(key)) for key in {**derived, **recorded}
+        )
+    elif isinstance(recorded, list | tuple) and isinstance(derived, list | tuple) and len(recorded) == len(derived):
+        pairs = ((f"{place}[{at}]", *values) for at, values in enumerate(zip(recorded, derived, strict=True)))
+    else:
+        numbers = type(recorded) is type(derived) is float
+        alike = math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY) if numbers else recorded == derived
+        return (
+            ""
+            if alike and isinstance(recorded, bool) == isinstance(derived, bool)
+            else (f"{place} is recorded as {recorded!r}, and is {derived!r}")
+        )
+    return next((words for at, one, other in pairs if (words := first_difference(one, other, at))), "")
+
+
+def _model_of(record: Record) -> Model | None:
+    """The model, read by its kind's own reader; None: that cannot be done here, which is said."""
+    config = {**record.config, "compute": {}}
+    head, target = kept_head(record), str(config["model"].get("_target_"))
+    if head is None and not target.startswith("agt.models."):
+        record.findings.unchecked(
+            "model", f"its head would be made by {target}, no part of agt; nothing of it was imported"
+        )
+        return None
+    settings = Settings(model=head or build(config["model"], "model"), **settings_parts(config))
+    if settings.training.by_recipe == () and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS:
+        raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")
+    choices = naming(settings.choices, settings.training.chosen_from)
+    kept = run_without_records(record, replace(settings, choices=choices))
+    if kept is None:
+        record.findings.unchecked("model", "the run was made before runs kept what that takes (source.json)")
+        return None
+    with torch.device("meta") if settings.certificate.boxes else nullcontext():  # of a head its shapes are enough
+        return load(kept.problem, record)
+
+
+def _check_model(record: Record, model: Model) -> None:
+    """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it has compared."""
+    then, now = ([condition.as_json() for condition in each] for each in (record.conditions, model.conditions))
+    if record.environment.get("agt") == __version__ and (difference := first_difference(then, now, "conditions")):
+        raise Broken(f"conditions.json is not what config.yaml makes it: {difference}")
+    check_not_better(record, model.conditions, "config.yaml makes it")
+    plan, stepwise = model.plan, not model.problem.settings.certificate.minimiser
+    sizes = {"normalizer": plan.normalizer, "n_max": plan.n_max, **({"steps": plan.steps} if stepwise else {})}
+    record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
+    record.findings.ok("model", "conditions, constants and sizes are what config.yaml makes them")
+
+
+def check_not_better(record: Record, conditions: Any, source: str) -> None:
+    """Raise Broken where a condition stands better in a record than in what it comes from, or lost what was declared."""
+    for then, now in zip(conditions, record.conditions, strict=False):
+        lost = set(then.grounds.declarations) - set(now.grounds.declarations)
+        if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
+            raise Broken(f"condition {now.letter} stands better here than {source}")
 
 
 @dataclass(frozen=True)
@@ -330,25 +427,3 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     except (Broken, ValueError) as error:
         findings.unchecked("data", f"{name}: {error}")
     return VerifiedItem(name, findings.checks)
-
-
-def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
-    """Where two JSON values differ first, and how; empty: nowhere.
-
-    Numbers are the same within what another machine's special functions may differ by.
-    """
-    if isinstance(recorded, dict) and isinstance(derived, dict):
-        pairs = (
-            (f"{place}.{key}" if place else key, recorded.get(key), derived.get(key)) for key in {**derived, **recorded}
-        )
-    elif isinstance(recorded, list | tuple) and isinstance(derived, list | tuple) and len(recorded) == len(derived):
-        pairs = ((f"{place}[{at}]", *values) for at, values in enumerate(zip(recorded, derived, strict=True)))
-    else:
-        numbers = type(recorded) is type(derived) is float
-        alike = math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY) if numbers else recorded == derived
-        return (
-            ""
-            if alike and isinstance(recorded, bool) == isinstance(derived, bool)
-            else (f"{place} is recorded as {recorded!r}, and is {derived!r}")
-        )
-    return next((words for at, one, other in pairs if (words := first_difference(one, other, at))), "")

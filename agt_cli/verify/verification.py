@@ -1,46 +1,30 @@
-"""From a path to what lies there and everything that it rests on, each part checked as far as it is still there.
-
-A ledger is seen as an auditor sees it: the whole chain followed, each cost worked out again, and whether it counts a
-release: the entry, the account that a claim names, and the labels that it remembers.
-"""
+"""From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from agt import __version__
-from agt.errors import AgtError, ConfigError
-from agt.ledger.book import NO_HEAD, Book, Charge, Debit, budget, clock, eps_so_far, unit_words
-from agt.ledger.chain import Head
-from agt.ledger.ledger import Ledger
-from agt.mechanisms.claims import Output, read_claim
-from agt.mechanisms.composition import Guarantee
+from agt.errors import ConfigError
 from agt.mechanisms.portable import COMMAND as RELEASE
-from agt.settings import plain_of
-from agt.store import MANIFEST_FILE, Broken, Manifest, open_plain, read_file, unseal_manifest
+from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
 from agt.unlearning.account import OUTSIDE
-from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
-from agt_cli.releasing.noise import stands_for
-from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.derived import (
-    CLAIM_FILE,
-    ModelRecord,
-    by_lines,
+from agt_cli.verify.erasure import (
     check_account,
-    check_portable,
-    claims_of,
-    guarantee_among,
-    labels_of,
+    check_budget,
+    check_key,
+    check_requests,
+    check_state,
+    erased_words,
     read_account_of,
     replaced,
-    tuned,
 )
-from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items, first_difference
+from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
+from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
+from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise, check_page
+from agt_cli.verify.release import check_labels, check_portable, check_release, check_tuned, check_weights
 
 ERASURE = "unlearn"
 ACCOUNT_LIMITS = (
@@ -58,16 +42,27 @@ HALF_COMMITTED = (
 )
 MAX_STEPS = 4  # steps from what is audited to what it rests on
 ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
-LEDGER_LIMITS = (
-    "that everything which was released about these people is in it: it knows what was debited here",
-    "that the people in its tables are the same, and that a unit is what is said: that is declared",
-    "that it was not rewritten from some entry on, second head and all: only a head that somebody else kept shows that, "
-    "head=COUNT:HASH",
-    "that what was debited was drawn with the noise that was paid for: agt verify of each release looks at that",
+Check = Callable[[Record, Record | None], str | None]
+"""Of a record, and of the training run that it was made from: what holds, in words (``Record.look``)."""
+CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the check's name, the check
+    ("", "conditions", check_descent),
+    ("", "data digest", check_data),
+    ("", "report", check_page),
+    ("train", "budget", check_noise),
+    ("train", "removal budget", check_budget),
+    ("train", "state", check_state),
+    ("train", "key", check_key),
+    ("train", "request log", check_requests),
+    ("predict", "labels", check_labels),
+    ("predict", "noise", check_weights),
+    ("certify", "certificates", check_certified),
 )
-SQLITE_MAGIC = b"SQLite format 3\0"
-NotedHead = Head | Path | None
-"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second head lies now."""
+CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {  # what is certified or guaranteed, a line each
+    "train": lambda record, trained: (*certified(record, trained), *erased_words(record)),
+    "tune": check_tuned,
+    "predict": check_release,
+    "audit": check_audit,
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class Verification:
             return _unfinished(path)
         return self._folder(path, digest)[0]
 
-    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, ModelRecord | None]:
+    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Record | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
         if has_pending_commit(folder):  # an erasure's files are still on their way
@@ -120,8 +115,7 @@ class Verification:
             return VerifiedItem(f"folder {folder}", findings.checks), None
         if record.command == RELEASE:
             return self._release(record), None
-        item, run = self._run(record)
-        return item, run if digest in (None, record.digest) else None
+        return self._run(record), record if digest in (None, record.digest) else None
 
     def _release(self, record: Record) -> VerifiedItem:
         portable = check_portable(record)
@@ -131,34 +125,30 @@ class Verification:
             f"{ITEM_NAMES[RELEASE]} {record.folder}", record.findings.checks, facts, (), words, below, record.digest
         )
 
-    def _run(self, record: Record) -> tuple[VerifiedItem, ModelRecord]:
-        findings, erasure = record.findings, record.command == ERASURE
-        run, below, claims = ModelRecord(record, None), tuple[VerifiedItem, ...](), tuple[str, ...]()
-        with findings.looking("record"):
-            record.check_status()
-            _ = record.config, record.metrics, record.conditions, record.spent  # each that cannot be read is told once
-            if erasure:
-                below, claims = self._erasure(record)
-            elif record.command == "train":
-                run = ModelRecord.of(record)
-                claims, below = claims_of(record, run), data_items(record)
-                below += tuple(ledgers_of(record, None, self.ledger, self.head))
-            else:
-                below, claims = self._made(record)
+    def _run(self, record: Record) -> VerifiedItem:
+        below, claims = tuple[VerifiedItem, ...](), tuple[str, ...]()
+        with record.findings.looking("record"):
+            record.check_status()  # each file that cannot be read is told once:
+            _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
+            below, claims = self._erasure(record) if record.command == ERASURE else self._made(record)
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
-        limits = ACCOUNT_LIMITS if erasure else ()
+        limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         return VerifiedItem(
-            name, findings.checks, record.facts, record.conditions, claims, below, record.digest, limits
-        ), run
+            name, record.findings.checks, record.facts, record.conditions, claims, below, record.digest, limits
+        )
 
     def _made(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
         """What something was made from, and what it claims, a line each."""
-        below, trained = tuple[VerifiedItem, ...](), None
+        trained = record if record.command == "train" else None
+        below = () if trained is None else data_items(record)
         for name, place, digest in record.sources():
-            subject, source = self._source(name, place, digest, record.folder)
-            current = source is not None and digest in (None, source.record.digest)
-            below, trained = (*below, subject), trained or (source if current else None)
-        claims = claims_of(record, trained)
+            item, source = self._source(name, place, digest, record.folder)
+            current = source is not None and digest in (None, source.digest)
+            below, trained = (*below, item), trained or (source if current else None)
+        for command, name, check in CHECKS:
+            if command in ("", record.command):
+                record.look(name, check, trained)
+        claims = CLAIMS.get(record.command, certified)(record, trained)
         return (*below, *ledgers_of(record, trained, self.ledger, self.head)), claims
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
@@ -169,9 +159,9 @@ class Verification:
         if not isinstance(place, str):
             raise Broken("the record names no place of the run that it is about")
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
-        return (subject,), check_account(account, record, None if run is None else run.record, self.public)
+        return (subject,), check_account(account, record, run, self.public)
 
-    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, ModelRecord | None]:
+    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Record | None]:
         """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""
         findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None
         if folder is None:
@@ -250,252 +240,3 @@ def _unfinished(folder: Path) -> VerifiedItem:
                 "budget", f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: {words}"
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)
-
-
-# -- ledgers ---------------------------------------------------------------------------------------------------------------
-
-
-def is_ledger(path: Path) -> bool:
-    """Whether a path is to be taken as a ledger's: by its ending, or by what it begins with."""
-    if path.suffix == SUFFIX:
-        return not path.is_dir()
-    with suppress(Broken), open_plain(path) as file:
-        return bool(file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC)
-    return False
-
-
-def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None) -> VerifiedItem:
-    """Check everything in a ledger.
-
-    Args:
-        more: looks at the ledger, where all of it holds.
-    """
-    findings, name = Findings(), f"ledger {path}"
-    with findings.looking("ledger"), _without(f"ledger={path}: "), open_plain(path), _opened(path, known) as ledger:
-        noted = known if isinstance(known, Head) else None
-        book, words = ledger.verify(noted), ledger.words()
-        _tell(book, ledger.head, noted, findings)
-        population, allowance = book.population, book.population.allowance
-        facts = (
-            ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
-            ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
-            ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
-            ("head", str(book.last.head)),
-        )
-        claims = (
-            f"all that is ever released on it: ({allowance.eps:g}, {allowance.delta:g})-differentially private in all, "
-            f"for neighbours under relation={population.relation}",
-            *words,
-        )
-        if more is not None:
-            with findings.looking("entry"):
-                more(ledger, findings)
-        return VerifiedItem(name, findings.checks, facts, (), claims, limits=LEDGER_LIMITS)
-    return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)
-
-
-@contextmanager
-def _without(start: str) -> Iterator[None]:
-    """Errors without what the line that tells them begins with."""
-    try:
-        yield
-    except AgtError as error:
-        raise Broken(str(error).removeprefix(start)) from None
-
-
-def _opened(path: Path, known: NotedHead) -> Ledger:
-    """To look at, with its second head; a copy that is away from that, with a head that was noted."""
-    away = False
-    if isinstance(known, Head):
-        with Ledger.open(path, writing=False, away=True) as ledger:
-            away = bool(ledger.book.head) and not os.path.exists(ledger.book.head)
-    return Ledger.open(path, known if isinstance(known, Path) else None, writing=False, away=away)
-
-
-def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
-    allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
-    findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
-    counted = f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
-    findings.ok("budget", f"{counted} of {budget(allowance)}")
-    findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
-    if head is not None:
-        findings.ok("second head", f"{head}: the ledger goes through it")
-    elif book.head:
-        findings.unchecked("second head", f"{book.head}: not there", "head=FILE says where it lies now")
-    if known is not None:
-        findings.ok("noted head", f"{known}: the ledger goes through it")
-    elif not book.head:
-        findings.note("second head", NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
-    for line in clock(book):
-        findings.note("clock", line)
-
-
-def ledgers_of(record: Record, trained: ModelRecord | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
-    """The ledger that paid for a release, and whether it counts it.
-
-    Args:
-        trained: the training run that it was made from; None: it has none, or that is not there.
-        given: where it lies, by name or path; None: where the release's settings say.
-    """
-    facts, named = record.spent.get("ledger") or {}, record.config.get("ledger")
-    stored = record.command == "predict" and not record.spent and record.metrics.get("stored")
-    if not facts and not stored:
-        if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
-            record.findings.problem(
-                "budget", f"config.yaml says ledger={named}, and spent.json names no entry that counts it"
-            )
-        return
-    path = _find_ledger(given or named, record.folder)
-    if path is None:
-        findings, population = Findings(), facts.get("population", named)
-        counted = f"entry {facts['entry']} of the account of {population} counts it" if facts else "it has the answers"
-        words = f"{counted}, they say; no ledger was found"
-        findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
-        yield VerifiedItem(f"ledger of {population}", findings.checks)
-        return
-
-    def compare_stored(ledger: Ledger, findings: Findings) -> None:
-        run, each = record.environment.get("trained_digest"), guarantee_among(record.metrics)
-        paid = {number for number, debit in ledger.history().items() if _answers(debit.charge, run, each)}
-        labels, classes = labels_of(record), [] if trained is None else trained.classes
-        kept = {classes[label] for label in ledger.labels_on(paid)} if classes else set()
-        if not paid or (classes and labels is not None and set(labels.cast("string").to_pylist()) - kept):
-            raise Broken(
-                f"nothing that was paid for here gave these answers, each {each}: they were not stored in this ledger"
-            )
-        findings.ok("entry", f"{len(paid)} entries paid for answers of this run, each {each}: these can be of them")
-
-    def compare(ledger: Ledger, findings: Findings) -> None:
-        debits = ledger.history()
-        _compare_entry(record, trained, facts, ledger.book, debits, findings)
-        _compare_account(record, ledger, debits[facts["entry"]])
-        _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
-
-    yield look_at_ledger(path, known, compare if facts else compare_stored)
-
-
-def _answers(charge: Charge, run: object, each: Guarantee) -> bool:
-    """Whether a debit is for labels of a training run, each with this guarantee."""
-    return (charge.output, charge.run, charge.guarantee) == (Output.LABELS.value, run, each)
-
-
-def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
-    """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
-    if not record.holds(CLAIM_FILE):
-        return
-    claimed, book = read_claim(record.read(CLAIM_FILE)), ledger.book
-    tables = list(book.tables.values())
-    units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
-    derived, account = LedgerPayer(ledger).position(Receipt(debit.size, debit)), claimed.account
-    if derived is None or account is None or account.unit not in units:
-        raise Broken(f"{CLAIM_FILE} does not say that a unit is {units[-1]}, as in the ledger: {account and account.unit}")
-    if difference := first_difference(plain_of(account), plain_of(replace(derived, unit=account.unit))):
-        raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
-    if str(claimed.issued) < debit.entry.time[:10]:
-        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: {debit.entry.time}")
-    declared = [line for line in ledger.words() if line.startswith("declared")] if account.unit == ledger.unit else []
-    if claimed.agt == __version__ and (left := [line for line in declared if line not in claimed.words]):
-        raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {left[0]}")
-
-
-def _compare_labels(record: Record, trained: ModelRecord | None, ledger: Ledger, debits: set[int]) -> None:
-    """What was drawn on these entries stands in the released labels, in the order of the draws.
-
-    Between them are answers that were repeated: an entry tells nothing of those.
-    """
-    released, classes = labels_of(record), [] if trained is None else trained.classes
-    if "answered" not in record.metrics:
-        return
-    drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
-    if len(drawn) > anew:  # a question that came twice was drawn once
-        raise Broken(
-            f"the ledger remembers {len(drawn)} labels of this release, and metrics.json counts {anew} answered anew"
-        )
-    if released is None or not classes:
-        return
-    names = released.dictionary.to_pylist()
-    places = (names[code] for code in released.indices.to_numpy())
-    if len(drawn) == len(released):
-        matched = [classes[label] for label in drawn] == list(places)
-    else:
-        matched = all(classes[label] in places for label in drawn)  # one after the other
-    if not matched:
-        raise Broken("the labels are not those that the ledger remembers of this release: some were changed")
-
-
-def _compare_entry(
-    record: Record,
-    trained: ModelRecord | None,
-    facts: Mapping[str, Any],
-    book: Book,
-    debits: Mapping[int, Debit],
-    findings: Findings,
-) -> None:
-    """The entry is of this release and no other; those of a session, which is paid line by line, all are.
-
-    Values are compared, worked out from settings; of what spent.json says in words nothing is.
-    """
-    spent, paid = record.spent, debits.get(facts["entry"])
-    numbers = facts.get("entries", [facts["entry"]])
-    lots = [debits[number] for number in numbers if number in debits]
-    if paid is None or paid.entry.hash != facts["hash"]:
-        raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
-    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))  # to the second
-    if (
-        [lot.entry.number for lot in lots] != numbers
-        or numbers != sorted({*numbers})
-        or numbers[-1] != facts["entry"]
-        or any(lot.charge != paid.charge for lot in lots)
-        or ("entries" in facts and not by_lines(record))
-        or (record.command == "predict" and not all(began <= lot.entry.time[:19] <= ended for lot in lots))
-    ):
-        raise Broken(f"entries {numbers} are not this run's debits, in order and once each, made while it ran")
-    size = spent["queries"] if spent["what"] == Output.LABELS else 1
-    charge, counting = paid.charge, record if record.command != "predict" else trained.record if trained else None
-    ours: dict[str, object] = {
-        "population": facts["population"],
-        "guarantee": _guarantee(record),
-        "releases": size,
-        "mechanism": spent["mechanism"],
-        "output": str(spent["what"]),
-        "training run": record.environment.get("draw") or record.environment.get("trained_digest", ""),
-        "data": record.environment.get("data_digest"),
-    }
-    theirs: dict[str, object] = {
-        "population": book.population.name,
-        "guarantee": charge.guarantee,
-        "releases": sum(lot.size for lot in lots),
-        "mechanism": charge.mechanism,
-        "output": charge.output,
-        "training run": charge.run,
-        "data": charge.data,
-    }
-    if counting is not None:
-        ours |= {"relation": counting.config["relation"]["name"], "unit": unit_of(counting.config)}
-        theirs |= {"relation": charge.relation, "unit": charge.unit}
-    if wrong := [name for name in ours if ours[name] != theirs[name]]:
-        name = wrong[0]
-        raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and {ours[name]} here")
-    earlier = f" with {len(lots) - 1} before it" if len(lots) > 1 else ""
-    findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
-
-
-def _guarantee(record: Record) -> Guarantee:
-    """Of each release: what the settings of its command ask for."""
-    config = record.config
-    if record.command == "train":
-        return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
-    return tuned(config).guarantee if record.command == "tune" else guarantee_among(record.metrics)
-
-
-def _find_ledger(name: object, home: Path) -> Path | None:
-    """Where a ledger lies: from here, or from where the run's ``outputs`` folder lies; None: neither."""
-    if name is None:
-        return None
-    try:
-        path = Path(os.path.expanduser(ledger_path(str(name))))
-    except ConfigError:
-        return None
-    top = home.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
-    places = (path, top / path, top / FOLDER / path.name)
-    return next((place for place in places if place.exists()), None)

@@ -51,7 +51,6 @@ class FixedDatetime(real_datetime, metaclass=AnyDatetime):
 
     @classmethod
     def now(cls, tz=None):
-        """GOLDEN_NOW."""
         fixed = cls.fromisoformat(os.environ["GOLDEN_NOW"])
         return fixed.replace(tzinfo=None) if tz is None else fixed.astimezone(tz)
 
@@ -84,24 +83,20 @@ class Sha256:
         self.update(content)
 
     def update(self, content):
-        """More of what is hashed."""
         if len(self._start) < 20:
             view = memoryview(content)
             self._start += bytes(view.cast("B")[:20]) if view.nbytes else b""
         self._hash.update(content)
 
     def copy(self):
-        """Of the state."""
         other = Sha256()
         other._hash, other._start = self._hash.copy(), self._start
         return other
 
     def digest(self):
-        """[32] bytes."""
         return real_sha256(b"prose").digest() if self._start.startswith(PROSE) else self._hash.digest()
 
     def hexdigest(self):
-        """64 hexadecimal digits."""
         return self.digest().hex()
 
 

@@ -678,17 +678,6 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     assert agt("train", *TINY, "-q").code == 0
 
 
-def test_a_run_that_was_killed_is_passed_over_and_left_as_it_is(agt: Agt, home: Path, tmp_path: Path) -> None:
-    killed = tmp_path / "outputs/train/killed"
-    shutil.copytree(home / "killed", killed)
-    shutil.copytree(home / "box", killed.with_name("2000-01-01_00-00-00-000000"))
-    was = contents(killed)
-    said = agt("certify", "run=latest", "map_resolution=0", "--json")
-    assert said.code == 0, said.err
-    assert said.json["trained_run"].endswith("2000-01-01_00-00-00-000000")
-    assert contents(killed) == was
-
-
 def test_a_file_that_changes_between_check_and_use(
     agt: Agt, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agt_cli import completion
+from agt_cli import usage
 
 from .conftest import Agt
 
 BASH = shutil.which("bash")
-SOURCE = str(Path(completion.__file__).parents[1])
+SOURCE = str(Path(usage.__file__).parents[1])
 ASK = """
 agt() {{ "{python}" -m agt_cli "$@"; }}
 source <(agt completion bash)
@@ -42,7 +42,6 @@ WORDS = [
         "train certificate=stability model=linear certificate/features=crosses certificate.features.",
         {"certificate.features.order="},
     ),
-    ("train --cfg ", {"job"}),
     ("train --js", {"--json"}),
     ("predict mechanism=gaussian_margin mechanism.m", {"mechanism.mu="}),
     ("data ", {"prepare", "inspect"}),
@@ -76,19 +75,17 @@ def test_bash_asks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("line", "expected"), WORDS, ids=[line for line, _ in WORDS])
 def test_candidates(line: str, expected: set[str]) -> None:
-    found = set(completion.candidates(line.split(" ")))
+    found = set(usage.candidates(line.split(" ")))
     assert expected <= found
     assert bool(expected) == bool(found)
     assert all(word.startswith(line.split(" ")[-1]) for word in found)
 
 
-@pytest.mark.parametrize("shell", completion.SCRIPTS)
+@pytest.mark.parametrize("shell", usage.SCRIPTS)
 def test_every_shell_has_a_script_that_asks_in_its_name(agt: Agt, shell: str) -> None:
     said = agt("completion", shell)
     assert said.code == 0
     assert f"completion --query {shell}" in said.out
-    assert agt("train", "--shell-completion", f"install={shell}").out == said.out, "as any Hydra application is asked"
-    assert agt("train", "--shell-completion", f"uninstall={shell}").code == 0
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=said.out, text=True, check=True, timeout=30)
 
@@ -96,10 +93,9 @@ def test_every_shell_has_a_script_that_asks_in_its_name(agt: Agt, shell: str) ->
 def test_help_says_how_to_install_it(agt: Agt) -> None:
     assert 'eval "$(agt completion bash)" in ~/.bashrc' in agt("--help").out
     assert agt("help", "completion").code == 0
-    for line in (("completion",), ("completion", "bsh"), ("train", "--shell-completion")):
+    for line in (("completion",), ("completion", "bsh")):
         said = agt(*line)
         assert (said.code, "bash" in said.err) == (2, True)
-    assert agt("train", "-sc", "query=bash").out == "", "a script that Hydra once installed"
 
 
 def test_commands_and_groups_are_answered_without_anything_heavy() -> None:

@@ -26,6 +26,9 @@ def settings(*overrides: str) -> RunSettings:
     return settings_of(composed("train", overrides))
 
 
+OWN = {("model", "custom"): ("model._target_=torch.nn.Sequential",), ("relation", "flip"): ("certificate=votes",)}
+
+
 @cache
 def dataset(name: str) -> dict[str, Any]:
     node = composed("train", [f"dataset={name}", *REQUIRED.get(name, ())])["dataset"]
@@ -38,7 +41,7 @@ def test_every_option_of_a_group_validates(group: str) -> None:
     for option in usage.options(group):
         name = option if group == "training" and option in usage.options("dataset") else "blobs"
         chosen = () if group == "experiment" else (f"dataset={name}", *REQUIRED.get(name, ()))
-        own = ("model._target_=torch.nn.Sequential",) if (group, option) == ("model", "custom") else ()
+        own = OWN.get((group, option), ())
         if option == "recipe":  # for closed forms: what the datasets choose that choose it
             chosen = ("dataset=table", *REQUIRED["table"])
         settings(*chosen, f"{group}={option}", *own)

@@ -11,7 +11,6 @@ import pytest
 from .conftest import Agt, Said
 
 TRAIN = ("kgrid.max=3", "compute.kernel=reference", "-q", "--json")
-ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.csv"
 
 
 def people(path: Path, rows: int = 400) -> Path:
@@ -169,14 +168,3 @@ def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Pat
         assert not {letter for letter in text if not letter.isprintable()} - {"\n"}
         assert not re.search("^# Forged|<h1>.*Forged", text.partition("<td")[0], re.MULTILINE)
     assert "\\x1b]0;owned" in said[0].out
-
-
-@pytest.mark.skipif(not ADULT.exists(), reason="the shared adult.csv is not there")
-def test_the_census(agt: Agt) -> None:
-    inspected = agt("data", "inspect", str(ADULT), "--json").json
-    assert (inspected["label"], inspected["classes"]) == ("income", ["<=50K", ">50K"])
-    proposals = {column["name"]: column["proposal"] for column in inspected["columns"]}
-    assert proposals["person"].startswith("left out: counts the rows")
-    assert proposals["age"] == "range [15, 90]"
-    assert proposals["capital-gain"].startswith("edges 0 100 ")
-    assert len(inspected["from_data"]) == 15

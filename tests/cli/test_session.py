@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Labelling
 from agt_cli.releasing import session as lines
 
@@ -306,21 +305,3 @@ def test_however_a_session_ends_what_was_told_is_counted(talk: Talk, home: Path,
     said, (again,) = talk([ASK], *EACH, "ledger=people")
     assert (said.code, again["stored"]) == (0, end != "kill")
     assert again["label"] == label or end == "kill"
-
-
-@pytest.mark.sweep
-def test_two_sessions_on_one_ledger(agt: Agt, home: Path) -> None:
-    path = open_ledger(home / "box", 1.95)
-    both = [session(home, "ledger=people") for _ in range(2)]
-    sent = [b"".join(json.dumps({"features": [n, m]}).encode() + b"\n" for n in range(12)) for m in range(2)]
-    for process, content in zip(both, sent, strict=True):
-        assert process.stdin
-        process.stdin.write(content)
-        process.stdin.flush()
-    outs = [process.communicate()[0].decode().splitlines()[1:] for process in both]
-    codes = sorted(process.returncode for process in both)
-    answers = [json.loads(line) for out in outs for line in out]
-    assert sum("label" in answer for answer in answers) == sum(entry["size"] for entry in entries(path, "debit")) == 19
-    assert codes[1] == 3
-    with Ledger.open(path) as ledger:
-        ledger.verify()

@@ -45,19 +45,23 @@ def record_of(run: subprocess.Popen[str], folder: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.sweep)]
+    ("number", "code", "error"),
+    [
+        (signal.SIGTERM, 143, "terminated by signal 15"),
+        pytest.param(signal.SIGHUP, 129, "terminated by signal 1", marks=pytest.mark.sweep),
+        pytest.param(signal.SIGINT, 130, "interrupted", marks=pytest.mark.sweep),  # in this process: test_mistakes
+    ],
 )
-def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int, error: str) -> None:
     with running(tmp_path) as (run, record):
-        run.send_signal(number)
-        run.send_signal(number)  # whoever asks twice does not cut the record short
+        for _ in range(1 if number == signal.SIGINT else 2):  # whoever asks twice does not cut the record short
+            run.send_signal(number)
         _, err = run.communicate(timeout=300)
     assert run.returncode == code
-    assert err.splitlines()[-1] == f"agt: error: terminated by signal {int(number)}"
+    assert err.splitlines()[-1] == f"agt: error: {error}"
     assert "Traceback" not in err
     status = json.loads((record / "status.json").read_text())
-    assert (status["state"], status["exit_code"]) == ("failed", code)
-    assert status["error"] == f"terminated by signal {int(number)}"
+    assert (status["state"], status["exit_code"], status["error"]) == ("failed", code, error)
     assert not (record / "lock").exists()
 
 
@@ -93,16 +97,3 @@ def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signal
     assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     state = json.loads((record / "status.json").read_text())["state"]
     assert state == ("failed" if number == signal.SIGTERM else "running")
-
-
-@pytest.mark.sweep  # in this process: test_mistakes
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_ctrl_c_ends_with_130_and_a_failed_record(tmp_path: Path) -> None:
-    with running(tmp_path) as (run, record):
-        run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=300)
-    assert run.returncode == 130
-    assert err.splitlines()[-1] == "agt: error: interrupted"
-    assert "Traceback" not in err
-    status = json.loads((record / "status.json").read_text())
-    assert (status["state"], status["error"]) == ("failed", "interrupted")

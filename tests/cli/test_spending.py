@@ -136,18 +136,6 @@ def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=WITH_SOURCE)
 
 
-@pytest.mark.sweep  # test_service kills between the debit and the answers
-def test_killed_between_the_note_and_the_labels(agt: Agt, home: Path) -> None:
-    kill = "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
-    assert child(kill, "predict", f"run={home / 'box'}", *LABELS).returncode == -9
-    folder = only("*/spent.json").parent
-    assert json.loads((folder / "status.json").read_text())["state"] == "running"
-    assert pd.read_json(folder / "spent.json", typ="series")["what"] == "labels"
-    said = agt("predict", f"run={home / 'box'}", *LABELS)
-    assert f"an earlier attempt ({folder}, " in said.out.splitlines()[0]
-    assert ", running) may have released labels" in said.out.splitlines()[0]
-
-
 def test_a_disk_too_full_for_the_labels_is_found_out_before_they_are_drawn(agt: Agt, home: Path) -> None:
     """No file of over 30,000 bytes may be written; 2,000 labels need more."""
     names = [f"query number {place}" for place in range(2000)]

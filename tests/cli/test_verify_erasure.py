@@ -13,22 +13,19 @@ import numpy as np
 import pytest
 
 from agt.data.blobs import Blobs
-from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Manifest
 from agt.unlearning.account import (
     PUBLIC,
     SIGNATURE,
     Signer,
     read_account,
 )
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import REQUEST_LOG_FILE as LOG
-from agt.unlearning.log import Log, state_of
+from agt.unlearning.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
 from agt_cli.unlearn.erasure import account_markdown
 from cli.conftest import Agt
-from cli.test_verify import HOSTILE, change, digest, problems
+from cli.test_verify import Edit, change, digest, problems, tamper
 
 TRAIN = ("train", "model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
 
@@ -135,7 +132,7 @@ def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) 
 
 def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt) -> None:
     """Only the log knows earlier states: one that is gone without an entry does not verify."""
-    path = home / "train/a" / LOG
+    path = home / "train/a" / REQUEST_LOG_FILE
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
     reseal(home / "train/a")
     said = agt("verify", "predict/one", "--json", "-q")
@@ -146,84 +143,66 @@ def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt
 # -- spoilt ----------------------------------------------------------------------------------------------------------------
 
 
-LOGS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "a byte": (lambda content: content.replace(b'"by":"id"', b'"by":"ie"', 1), "was edited"),
-    "the last line gone": (lambda content: b"".join(content.splitlines(keepends=True)[:-1]), "of another state"),
-    "the first line gone": (lambda content: b"".join(content.splitlines(keepends=True)[1:]), "line 1"),
-}
-
-
-@pytest.mark.parametrize("name", LOGS)
-def test_a_log_that_was_edited_and_sealed_again_is_refused(home: Path, agt: Agt, name: str) -> None:
-    edit, words = LOGS[name]
-    path = home / "train/a" / LOG
-    path.write_bytes(edit(path.read_bytes()))
-    reseal(home / "train/a")
-    assert words in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
-    account = agt("verify", "unlearn/go", "--json", "-q")
-    assert account.code == 3, "what rests on it does not verify either"
-
-
 def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) -> None:
     """Everything sealed again, state and all: the erased are still listed."""
     folder = home / "train/a"
-    shutil.copy("copies/a/records.bin", folder / INDEX)
-    log = Log.read((folder / LOG).read_bytes())
+    shutil.copy("copies/a/records.bin", folder / RECORD_INDEX_FILE)
+    log = Log.read((folder / REQUEST_LOG_FILE).read_bytes())
     listed = Manifest.read((folder / MANIFEST).read_bytes()).files
     files = {name: sha256((folder / name).read_bytes()).hexdigest() for name in listed}
     again = Log()
     for entry in log.entries:
         last = entry.number == len(log.entries)
         again = again.append(replace(entry, after=state_of(files) if last else entry.after))
-    (folder / LOG).write_bytes(again.content)
+    (folder / REQUEST_LOG_FILE).write_bytes(again.content)
     reseal(folder)
     assert "still lists 6 of the 6 records" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
 
 
-def test_a_log_that_was_taken_out_is_missed(home: Path, agt: Agt) -> None:
-    (home / "train/a" / LOG).unlink()
-    reseal(home / "train/a")
-    assert "is not listed" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+def account(edit: Callable[[Any], object], words: str) -> tuple[str, dict[str, Edit], dict[str, str]]:
+    """An edited account, which contradicts the log and the page beside it."""
+    return "unlearn/more", {"account.json": edit}, {"entry": words, "report": "report.md says something else"}
 
 
-def test_states_that_gave_way_are_told_alike(home: Path, agt: Agt) -> None:
-    change(home / "train/a/env.json", lambda env: env["succeeds"].pop(0))
-    reseal(home / "train/a")
-    assert "succeeds" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
-
-
-EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "fewer people": (lambda account: account["asked"].update(people=2), "people"),
-    "adaptive": (lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
-    "method": (lambda account: account["done"].update(method="sisa"), "done.method"),
-    "before": (lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
-    "log": (lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
-    "entry": (lambda account: account["state"].update(entry=2), "the run's log"),
-    "outside": (lambda account: account["outside"].pop(), "outside"),
-    "words": (lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
-}  # fmt: skip
+EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, its files, what each check tells
+    "a byte of the log": ("train/a", {REQUEST_LOG_FILE: ('"by":"id"', '"by":"ie"')}, {"request log": "was edited"}),
+    "the last line gone": (
+        "train/a",
+        {REQUEST_LOG_FILE: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
+        {"request log": "of another state"},
+    ),
+    "the first line gone": ("train/a", {REQUEST_LOG_FILE: lambda text: text.split("\n", 1)[1]}, {"request log": "line 1"}),
+    "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
+    "states that gave way": ("train/a", {"env.json": lambda env: env["succeeds"].pop(0)}, {"request log": "succeeds"}),
+    "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
+    "adaptive": account(lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
+    "method": account(lambda account: account["done"].update(method="sisa"), "done.method"),
+    "before": account(lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
+    "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
+    "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
+    "outside": account(lambda account: account["outside"].pop(), "outside"),
+    "words": account(lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
+    "numbers and words that stand twice": (
+        "unlearn/more",
+        {
+            "account.json": lambda account: account["done"]["facts"].update(steps_retrained=2),
+            "report.md": ("1 person", "no person"),
+        },
+        {"metrics": "steps_retrained", "report": "something else"},
+    ),
+    "twice in the account": ("unlearn/more", {"account.json": ("{\n", '{"agt": "",\n')}, {"account.json": ""}),
+    "twice in env.json": ("unlearn/more", {"env.json": ("{\n", '{"agt": "",\n')}, {"env.json": ""}),
+}
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_account_that_was_edited_and_sealed_again_contradicts_the_log(home: Path, agt: Agt, name: str) -> None:
-    edit, words = EDITS[name]
-    folder = home / "unlearn/more"
-    change(folder / "account.json", edit)
-    reseal(folder)
-    said = problems(agt("verify", str(folder), "--json", "-q"))
-    assert words in said["entry"], said
-    assert "report.md says something else" in said["report"]
-
-
-def test_words_and_numbers_that_stand_twice_are_compared(home: Path, agt: Agt) -> None:
-    folder = home / "unlearn/more"
-    change(folder / "account.json", lambda account: account["done"]["facts"].update(steps_retrained=2))
-    path = folder / "report.md"
-    path.write_text(path.read_text().replace("1 person", "no person"))
-    reseal(folder)
-    said = problems(agt("verify", str(folder), "--json", "-q"))
-    assert "steps_retrained" in said["metrics"]
-    assert "something else" in said["report"]
+def test_what_was_edited_and_sealed_again_contradicts_the_rest(home: Path, agt: Agt, name: str) -> None:
+    run, edits, told = EDITS[name]
+    tamper(home / run, edits, reseal)
+    said = problems(agt("verify", run, "--json", "-q"))
+    assert all(words in said[check] for check, words in told.items()), said
+    if REQUEST_LOG_FILE in edits:
+        assert agt("verify", "unlearn/go", "--json", "-q").code == 3, "what rests on it does not verify either"
 
 
 def test_a_signed_account_is_refused_after_any_edit(home: Path, agt: Agt) -> None:
@@ -310,9 +289,9 @@ def test_what_the_command_leaves_verifies(removed: Path, agt: Agt) -> None:
 def rewrite(home: Path, promise: dict[str, Any]) -> None:
     """Tell of another promise everywhere, log, account, page and seals: whoever holds the folders can."""
     run, record = home / "train/h", home / "unlearn/h"
-    (entry,) = Log.read((run / LOG).read_bytes()).entries
+    (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
     log = Log().append(replace(entry, promise={**entry.promise, **promise}))
-    (run / LOG).write_bytes(log.content)
+    (run / REQUEST_LOG_FILE).write_bytes(log.content)
     reseal(run)
     node = json.loads((record / "account.json").read_text())
     node["state"] |= {"log": str(log.head), "after": digest(run)}
@@ -392,15 +371,3 @@ def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
         assert "key" in problems(agt("verify", "train/a", "--json", "-q"))
     key.unlink()
     assert checks(agt("verify", "train/a", "--json", "-q"))["key"] == "not checked"
-
-
-# -- hostile ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["a key twice", "deep"])
-@pytest.mark.parametrize("file", ["account.json", "env.json"])
-def test_json_that_no_erasure_writes_is_a_problem(home: Path, agt: Agt, name: str, file: str) -> None:
-    folder = home / "unlearn/more"
-    (folder / file).write_bytes(HOSTILE[name])
-    reseal(folder)
-    assert file in problems(agt("verify", str(folder), "--json", "-q"))

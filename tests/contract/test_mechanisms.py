@@ -20,10 +20,9 @@ from scipy.special import ndtri
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
-from agt.mechanisms import mechanism as mechanism_module
 from agt.mechanisms.claims import claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Epsilon, Mechanism, Need, RatioRule, ThresholdTable
+from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
 from agt.numeric import SeededRandomness
@@ -306,21 +305,6 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
     check(Newcomer)
 
 
-@keyword_schema
-class Half(Newcomer):
-    """Flips half as often as the table says that it must: no name of its own, so it is in no registry."""
-
-    def _thresholds(self, evidence: int) -> int:
-        return super()._thresholds(evidence) // 2
-
-
-def test_a_mechanism_that_samples_past_its_table_is_caught() -> None:
-    assert "newcomer" not in MECHANISMS
-    for check in (privacy_holds, the_closed_form_is_what_the_table_does):
-        with pytest.raises(AssertionError):
-            check(Half)
-
-
 def test_a_name_is_given_once() -> None:
     with pytest.raises(ConfigError, match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name"):
 
@@ -414,40 +398,3 @@ def test_the_papers_violation() -> None:
     for mechanism in (SmoothCauchy(eps=1.0), RandomizedResponse(eps=1.0)):
         assert violations([mechanism.exact_flip(k) for k in range(51)], 2, PureDP(1.0)) == 0
         assert violations([mechanism.exact_flip(k) for k in (0, 50)], 2, PureDP(1.0)) > 0  # no mechanism survives the gap
-
-
-class TestBroken:
-    """Rules broken on purpose are caught by the same check."""
-
-    def ladder(self, eps: float, delta: float, classes: int = 2) -> list[Fraction]:
-        entries = ThresholdTable(RatioRule(eps, delta, classes), lambda distance: 0).upto(FARTHEST)
-        return [Fraction((classes - 1) * s, mechanism_module.N) for s in entries]
-
-    def test_as_it_is(self) -> None:
-        assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) == 0
-
-    def test_floor_instead_of_ceil(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(mechanism_module, "_ceil", lambda numerator, denominator: numerator // denominator)
-        assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) > 100
-        assert violations(self.ladder(0.1, 1e-5), 2, ApproximateDP(0.1, 1e-5)) > 0
-
-    def test_exp_rounded_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(mechanism_module, "exp_lower", lambda x: x.exp() * (1 + type(x)("1e-25")))
-        assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) > 100
-
-    def test_floating_point_rounded_to_the_lattice(self) -> None:
-        """Sampling from the formula's doubles, as one would, breaks eps-DP in the last digits."""
-        mechanism = RandomizedResponse(eps=0.1)
-        flips = [Fraction(p) for p in mechanism.flip_probability(np.arange(401)).tolist()]
-        assert violations(flips, 2, mechanism.guarantee) > 10
-
-    def test_gaussian_entries_rounded_one_by_one(self) -> None:
-        """Each Phi(-mu (L + 1/2)) rounded up on its own: neighbours are no longer mu apart."""
-        mu = 0.1
-        with mpmath.workdps(60):
-            up = [int(mpmath.ceil(mpmath.ncdf(-mpmath.mpf(mu) * (k + 0.5)) * mechanism_module.N)) for k in range(150)]
-        assert violations([Fraction(s, mechanism_module.N) for s in up], 2, GaussianDP(mu)) > 10
-
-    def test_a_class_too_few(self) -> None:
-        """The binary table used for three classes."""
-        assert violations(self.ladder(0.1, 0.0, classes=2), 3, PureDP(0.1)) > 0

@@ -12,12 +12,11 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
-from agt_cli.report import listed
+from agt_cli.commands import runs as listed
 from agt_cli.report.markdown import Markdown, markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
 

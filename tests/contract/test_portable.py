@@ -20,7 +20,7 @@ from records import reseal
 
 from agt.errors import AgtError, ConfigError
 from agt.mechanisms import portable
-from agt.mechanisms.portable import COMMAND, Portable
+from agt.mechanisms.portable import Portable
 from agt_cli.cli import main
 
 RNG = np.random.default_rng(0)
@@ -368,9 +368,3 @@ def test_a_simulation_makes_no_folder(
     assert main(["predict", *asked]) == 0
     assert "no folder release: a simulation is none" in capsys.readouterr().out
     assert not (tmp_path / "simulated" / "release").exists()
-
-
-def test_the_manifest_says_what_wrote_it(home: Home) -> None:
-    manifest = json.loads((home("table") / "predict" / "release" / "manifest.json").read_text())
-    assert manifest["command"] == COMMAND
-    assert set(manifest["files"]) == FILES - {"manifest.json"}

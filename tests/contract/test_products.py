@@ -13,8 +13,7 @@ import numba
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval
 
 from agt.bounds import rounding
@@ -128,12 +127,6 @@ def test_products_hold_the_exact_one_and_are_little_wider(
     point = [[t[0]] * 2 for t in x]
     lower, upper = kind.forward(Interval.point(as_interval(point).lower), as_interval(w))
     assert (Q(lower.item()), Q(upper.item())) == exact_dot(point, w), "a point has one exact form"
-
-
-@given(intervals, intervals)
-def test_corners_of_two_numbers(a: list[float], b: list[float]) -> None:
-    lower, upper = rounding.corners(as_interval([a]), as_interval([b]))
-    assert (Q(lower.item()), Q(upper.item())) == exact_dot([a], [b])
 
 
 @kernels

@@ -83,10 +83,3 @@ def test_the_record_names_the_run_and_the_queries(releases: dict[str, Path]) -> 
     config = (releases["box"] / "config.yaml").read_text()
     assert "eps: 1" in config
     assert "accounting: rigorous" in config
-
-
-def test_released_weights_name_their_noise(releases: dict[str, Path]) -> None:
-    noise = json.loads((releases["weights"] / "released_weights.json").read_text())
-    assert set(noise) == {"mu", "sigma", "step", "simulated"}
-    assert noise["mu"] == json.loads((releases["weights"] / "metrics.json").read_text())["mu"]
-    assert noise["step"] <= noise["sigma"] * 2.0**-24

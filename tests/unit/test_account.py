@@ -8,9 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from dp_accounting.pld import common, privacy_loss_distribution
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from scipy.special import ndtri_exp
 
 from agt.errors import ConfigError
@@ -273,36 +271,6 @@ class TestFilter:
         assert deltas[-1] == pytest.approx(1e-6)  # leaks are leaks at any eps
         assert Allowance(1.0).delta_of(1.0) == 0
         assert Allowance(1.0).delta_of(0.5) == pytest.approx((math.e - math.exp(0.5)) / (1 + math.e))
-
-
-class TestFixedSequences:
-    """Lots that the filter admits, as if they had been fixed: privacy loss distributions stay within the budget."""
-
-    def pld(self, lot: Lot, cell: float) -> privacy_loss_distribution.PrivacyLossDistribution:
-        guarantee = lot.guarantee
-        if isinstance(guarantee, GaussianDP):
-            one = privacy_loss_distribution.from_gaussian_mechanism(1 / guarantee.mu, value_discretization_interval=cell)
-        else:
-            parameters = common.DifferentialPrivacyParameters(guarantee.eps, getattr(guarantee, "delta", 0.0))
-            one = privacy_loss_distribution.from_privacy_parameters(parameters, value_discretization_interval=cell)
-        return one.self_compose(lot.size)
-
-    @pytest.mark.parametrize("seed", range(4))
-    def test_against_exact_composition(self, seed: int) -> None:
-        rng, allowance, spent, lots = np.random.default_rng(seed), Allowance(1.0, 1e-5), FRESH, []
-        cell = 1e-3  # eps are multiples of it, so that responses lose nothing to rounding
-        menu: list[Guarantee] = [PureDP(0.01), PureDP(0.05), GaussianDP(0.05), ApproximateDP(0.02, 1e-9)]
-        for _ in range(40):
-            guarantee = menu[rng.integers(4)]
-            fit = allowance.fitting(spent, guarantee, int(rng.integers(1, 60)))
-            if fit and allowance.holds(spent.plus(Lot(guarantee, fit).cost)):
-                lots.append(Lot(guarantee, fit))
-                spent = spent.plus(lots[-1].cost)
-        composed = self.pld(lots[0], cell)
-        for lot in lots[1:]:
-            composed = composed.compose(self.pld(lot, cell))
-        assert not any(allowance.fitting(spent, guarantee, 1) for guarantee in menu)
-        assert 0.9 < composed.get_epsilon_for_delta(1e-5) <= 1.01
 
 
 class TestSources:

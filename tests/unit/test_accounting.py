@@ -9,7 +9,17 @@ import pytest
 from pld import pld_total
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import BOUNDS, PUBLISHED, ApproximateDP, GaussianDP, PureDP, per_query, pure_delta, total
+from agt.mechanisms.composition import (
+    BOUNDS,
+    PUBLISHED,
+    ApproximateDP,
+    GaussianDP,
+    PureDP,
+    delta_of,
+    per_query,
+    pure_delta,
+    total,
+)
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.numeric import mills_delta
 
@@ -47,7 +57,7 @@ class TestGuarantee:
     @pytest.mark.parametrize("eps", [-0.1, math.nan, math.inf])
     def test_level(self, eps: float) -> None:
         with pytest.raises(ConfigError, match="finite eps"):
-            PureDP(1.0).delta_of(eps)
+            delta_of(PureDP(1.0), 1, eps)
 
     def test_text(self) -> None:
         assert str(PureDP(0.1)) == "0.1-differentially private"
@@ -70,10 +80,10 @@ class TestGuarantee:
         e = 1.3
         for eps in (0.0, 0.4, 1.2):
             true = (math.exp(e) - math.exp(eps)) / (1 + math.exp(e))
-            assert true <= PureDP(e).delta_of(eps) <= true * (1 + 1e-8)
-            assert ApproximateDP(e, 0.01).delta_of(eps) == pytest.approx(0.01 + 0.99 * true, rel=1e-8)
-        assert PureDP(e).delta_of(e) == 0
-        assert ApproximateDP(e, 0.01).delta_of(2.0) == pytest.approx(0.01)
+            assert true <= delta_of(PureDP(e), 1, eps) <= true * (1 + 1e-7)
+            assert delta_of(ApproximateDP(e, 0.01), 1, eps) == pytest.approx(0.01 + 0.99 * true, rel=1e-7)
+        assert 0 <= delta_of(PureDP(e), 1, e) < 1e-8
+        assert delta_of(ApproximateDP(e, 0.01), 1, 2.0) == pytest.approx(0.01)
 
 
 class TestOptimal:

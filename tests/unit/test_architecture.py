@@ -28,11 +28,11 @@ ROOMS = (
     ("agt.unlearning",),
     ("agt.api", "agt.estimator", "agt.tuning"),
     ("agt.audit",),
-    ("agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process", "agt_cli.completion"),
+    ("agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
     ("agt_cli.report",),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
-        *("agt_cli.choices", "agt_cli.team", "agt_cli.signature"),
+        *("agt_cli.choices", "agt_cli.team"),
     ),
     ("agt_cli.audit",),
     ("agt_cli.commands",),

@@ -11,7 +11,6 @@ import pytest
 from agt.data.dataset import UNLABELLED, DataError
 from agt.data.embeddings import Embeddings, public_digest
 from agt.data.labelled import Declared, dataset_of
-from agt.errors import DataMissing
 from agt.facts import Standing
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
@@ -150,10 +149,6 @@ def test_a_folder_of_npy_files_stays_memory_mapped(tmp_path: Path) -> None:
     for part, rows in ((dataset.train, slice(0, 8)), (dataset.test, slice(8, 10))):
         assert isinstance(part.features.base, np.memmap)
         np.testing.assert_array_equal(part.features, x[rows])
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(DataMissing, match=r"holds no \.npy file"):
-        Embeddings(path=empty, data_dir=tmp_path, x="x", label="y").load()
 
 
 def test_a_file_that_only_has_the_name_of_the_one_declared_about_is_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> Callable[..., Table]:
 
 
 @pytest.mark.parametrize("settings", [STATED, {**STATED, "unit": "home"}, FOUND])
-@pytest.mark.parametrize("names", [("p00",), ("p01", "p13", "p20"), ("p00", "p37")])
+@pytest.mark.parametrize("names", [("p00",), ("p01", "p13", "p20"), ("p00", "p37"), ("p03",)])  # p03 is for testing
 def test_rows_may_be_deleted_or_not(table: Callable[..., Table], settings: dict[str, Any], names: tuple[str, ...]) -> None:
     with_rows = part(table(settings), gone(*names))
     assert set(with_rows.erased.ids) == {name for name in names if PEOPLE.set_index("name").part[name] == "train"}
@@ -54,12 +54,8 @@ def test_rows_may_be_deleted_or_not(table: Callable[..., Table], settings: dict[
     assert deleted.rest.digest == with_rows.rest.digest
     assert deleted.rest.settled == with_rows.rest.settled
     assert not len(deleted.erased)
-    assert len(with_rows.rest.train) == 30 - len(with_rows.erased)
+    assert (len(with_rows.rest.train), len(with_rows.rest.test)) == (30 - len(with_rows.erased), 10)
     assert not set(with_rows.rest.train.ids) & {*names}
-
-
-def test_a_test_record_of_that_name_stays(table: Callable[..., Table]) -> None:
-    assert part(table(STATED), gone("p03")).rest.digest == table(STATED).load().digest  # p03 is for testing
 
 
 def test_a_range_read_off_the_records_is_read_off_those_that_stay(table: Callable[..., Table]) -> None:

@@ -1,10 +1,11 @@
 """What agt doctor looks at, each with something wrong put in its way."""
 
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -48,19 +49,14 @@ def test_old_python_is_named_and_a_missing_extra_is_none_of_its_business(need: C
     assert worst(doctor.check_versions, "packages").state is CheckState.OK
 
 
-@pytest.fixture
-def flushed() -> Iterator[None]:
-    """A thread in which numbers below 2^-1022 are zero, as a library's -ffast-math leaves it."""
-    if not torch.set_flush_denormal(True):
-        pytest.skip("this processor cannot")
-    yield
-    torch.set_flush_denormal(False)
-
-
-@pytest.mark.usefixtures("flushed")
 def test_numbers_that_become_zero_are_a_problem() -> None:
-    check = worst(doctor.check_compute, "floating point")
-    assert (check.state, "become zero in Python" in check.words) == (CheckState.PROBLEM, True)
+    """As a library's -ffast-math leaves them; in a process of its own, whose threads no other test meets again."""
+    code = (
+        "import torch; from agt_cli.commands import doctor; can = torch.set_flush_denormal(True)\n"
+        "print(can, 'numbers below 2^-1022 become zero in Python' in doctor.floating_point())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout in ("True True\n", "False False\n"), "no processor that cannot"
 
 
 @pytest.mark.parametrize(
@@ -76,26 +72,20 @@ def test_kernel_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception, st
 
 def test_disk_is_tried_where_runs_would_be_and_left_as_it_was(tmp_path: Path) -> None:
     check = worst(disk(tmp_path / "outputs/of/mine"), "disk")
-    assert check.state in (CheckState.OK, CheckState.NOTE)
-    assert "durable writes a second" in check.words
+    assert (check.state in (CheckState.OK, CheckState.NOTE), "GiB free" in check.words) == (True, True)
     assert worst(disk(tmp_path), "locks").state is CheckState.OK
     assert not list(tmp_path.iterdir())
 
 
-def test_disk_that_takes_nothing_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_takes_nothing_and_locks_that_keep_nobody_out_are_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.fcntl, "flock", lambda *_: None)
+    assert worst(disk(tmp_path), "locks").state is CheckState.PROBLEM
+
     def refuse(**_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(doctor.tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(doctor.tempfile, "NamedTemporaryFile", refuse)
     check = worst(disk(tmp_path), "disk")
     assert (check.state, "Read-only file system" in check.words) == (CheckState.PROBLEM, True)
-
-
-def test_network_disk_takes_no_ledger_and_useless_locks_are_a_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "file_system", lambda _: "nfs4")
-    monkeypatch.setattr(doctor.fcntl, "flock", lambda *_: None)
-    ledgers, locks = worst(disk(tmp_path), "ledgers"), worst(disk(tmp_path), "locks")
-    assert (ledgers.state, "nfs4" in ledgers.words) == (CheckState.NOTE, True)
-    assert (locks.state, "no file locks here" in locks.words) == (CheckState.PROBLEM, True)

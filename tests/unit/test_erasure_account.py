@@ -14,9 +14,9 @@ from agt.facts import declared, proved, void
 from agt.unlearning import account as module
 from agt.unlearning.account import (
     VERSION,
-    Account,
     Asked,
     Earlier,
+    ErasureReport,
     Place,
     Promise,
     Removal,
@@ -38,7 +38,7 @@ RETRAIN = Promise("retrain", True, 0.0, 0.0, True, ("The very model that trainin
 CERTIFICATE = Promise("certificate", True, 0.0, 0.0, True, ("What is answered is what a model without them answers.",))
 
 
-def made(promise: Promise = NEWTON, **more: Any) -> Account:
+def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
     removed = 0 if promise.method == "certificate" else 20
     allowance = RemovalBudget(0.1, 0.5, "the gradient's residual") if promise.method == "newton" else None
     removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, ("One step.",), allowance)
@@ -73,7 +73,7 @@ def test_every_entry_by_name() -> None:
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
         *(
-            "Account",
+            "ErasureReport",
             "Asked",
             "Done",
             "Earlier",
@@ -140,7 +140,7 @@ def test_the_schema_file_is_the_form() -> None:
     node = json.loads(resources.files("agt.unlearning").joinpath("erasure.schema.json").read_text(encoding="utf-8"))
     assert node.pop("$id") == VERSION
     assert node.pop("$schema").startswith("https://json-schema.org/")
-    assert bare(node) == bare(TypeAdapter(Account).json_schema())
+    assert bare(node) == bare(TypeAdapter(ErasureReport).json_schema())
 
 
 @pytest.mark.parametrize(

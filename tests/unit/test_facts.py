@@ -1,6 +1,7 @@
 """Proved, declared, not held: facts, what columns are taken to mean, and conditions as weak as their weakest fact."""
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,21 +85,24 @@ def test_names_that_count_rows(names: list[str], counts: bool) -> None:
     assert ordinal(np.array(names, dtype=str)) is counts
 
 
-def test_ids_are_proved_declared_or_void() -> None:
-    rows, own = np.array(["1", "2", "3"]), np.array(["x7", "b2", "k9"])
-    assert [f.standing for f in id_facts(None, own, None, None, None, False)] == [Standing.PROVED]
-    (fact,) = id_facts("id", own, None, None, None, False)
-    assert fact.standing is Standing.DECLARED
-    assert "row number" in fact.broken_by
-    (fact,) = id_facts("id", rows, None, None, None, False)
-    assert fact.standing is Standing.VOID
-    assert "dataset.id_permanent=true" in fact.why
-    (fact,) = id_facts("id", rows, None, None, None, True)
-    assert fact.standing is Standing.DECLARED
-    facts = id_facts(None, own, "person", rows, "public", False)
-    assert [f.standing for f in facts] == [Standing.PROVED, Standing.VOID, Standing.DECLARED]
-    assert "dataset.unit" in facts[1].why
-    assert "somebody's private one" in facts[2].broken_by
+OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
+
+
+@pytest.mark.parametrize(
+    ("told", "standings", "words"),
+    [
+        ((None, OWN, None, None, None, False), [Standing.PROVED], ""),
+        (("id", OWN, None, None, None, False), [Standing.DECLARED], "row number"),
+        (("id", ROWS, None, None, None, False), [Standing.VOID], "dataset.id_permanent=true"),
+        (("id", ROWS, None, None, None, True), [Standing.DECLARED], "row number"),
+        ((None, OWN, "person", ROWS, None, False), [Standing.PROVED, Standing.VOID], "dataset.unit"),
+        ((None, OWN, None, None, "public", False), [Standing.PROVED, Standing.DECLARED], "somebody's private one"),
+    ],
+)
+def test_ids_are_proved_declared_or_void(told: tuple[Any, ...], standings: list[Standing], words: str) -> None:
+    facts = id_facts(*told)
+    assert [fact.standing for fact in facts] == standings
+    assert words in f"{facts[-1].why} {facts[-1].broken_by}"
 
 
 def test_splits_classes_and_sizes_that_people_state_are_declared() -> None:
@@ -106,8 +110,8 @@ def test_splits_classes_and_sizes_that_people_state_are_declared() -> None:
     given = split_fact("column 'fold' (dataset.split)", 0.25, "split")
     assert given.standing is Standing.DECLARED
     assert "drawn from the whole set" in given.broken_by
-    assert classes_fact(None).standing is Standing.VOID
-    assert classes_fact("dataset.classes").standing is Standing.DECLARED
+    assert classes_fact(False).standing is Standing.VOID
+    assert classes_fact(True).standing is Standing.DECLARED
     assert "just their number" in size_fact("the normaliser 448").broken_by
 
 

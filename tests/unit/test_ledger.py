@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ import pytest
 from ledgers import DATA, charge, edited, keys, new, people, rewritten
 
 from agt.errors import CheckError, ConfigError
-from agt.ledger import book as book_module
-from agt.ledger import ledger as ledger_module
 from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
@@ -284,13 +281,6 @@ def test_other_populations_have_no_names_in_common_by_chance() -> None:
     assert found == {False: 40}
 
 
-def test_a_ledger_is_made_once(tmp_path: Path) -> None:
-    new(tmp_path).close()
-    with pytest.raises(ConfigError, match="there is one already, and a budget is for good"):
-        new(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["loans.ledger"]
-
-
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
@@ -454,15 +444,6 @@ def test_a_chain_that_was_rewritten_in_full_is_held_to_the_rules(tmp_path: Path,
         Ledger.open(path)
 
 
-def test_costs_that_are_not_computed_again_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check broken on purpose: then a rewritten chain spends less than it did."""
-    path = lots(tmp_path)
-    rewritten(path, cheaper)
-    monkeypatch.setattr(book_module, "_same", lambda cost, node: True)
-    with Ledger.open(path) as ledger:
-        assert float(ledger.book.spent.pure) == pytest.approx(0.12), "and 18 were paid for, 0.01 each"
-
-
 def test_a_cost_of_another_machine_s_last_digit_is_the_same(tmp_path: Path) -> None:
     path = lots(tmp_path)
     rewritten(
@@ -567,26 +548,6 @@ def test_a_ledger_ahead_of_its_head_was_killed_between_the_two(tmp_path: Path, m
         assert SecondHead(head, ledger.entries()[0].hash).read() == ledger.book.last.head
 
 
-def test_a_head_that_is_moved_before_the_commit_refuses_an_honest_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The order broken on purpose: the process is killed between the two, and the ledger is older than its head."""
-    head = tmp_path / "away" / "loans.head"
-    path = lots(tmp_path, head=head)
-
-    def early(self: Ledger, second: SecondHead, locks: Any) -> Callable[[Head], None]:
-        with second.held(1) as (known, move):
-            move(Head(known.count + 1, "0" * 64))
-        raise KeyboardInterrupt
-
-    with Ledger.open(path) as ledger, monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_hold", early)
-        with pytest.raises(KeyboardInterrupt):
-            ledger.debit(charge(), 5)
-    with pytest.raises(CheckError, match="it is older than its second head"):
-        Ledger.open(path)
-
-
 def test_a_torn_write_of_the_head_leaves_the_one_before(tmp_path: Path) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
@@ -636,16 +597,6 @@ def test_another_ledger_s_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is the ledger itself"):
         Ledger.create(tmp_path / "c.ledger", people(), tmp_path / "c.ledger")
     assert not (tmp_path / "c.ledger").exists()
-
-
-def test_another_ledger_in_its_place_is_refused_by_whoever_names_the_head(tmp_path: Path) -> None:
-    """A swapped ledger names no head, or its own: the path in the ledger is not enough then, head= is."""
-    head = tmp_path / "away" / "loans.head"
-    path = lots(tmp_path, head=head)
-    path.write_bytes(lots(tmp_path / "fresh").read_bytes())
-    Ledger.open(path).close()
-    with pytest.raises(CheckError, match="is the second head of another ledger: this one was put in the place"):
-        Ledger.open(path, head)
 
 
 def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
@@ -804,11 +755,3 @@ def test_the_auditors_twenty_lines(tmp_path: Path) -> None:
     assert check().returncode == 0
     edited(path, EDITS["an entry edited"][0])
     assert check().returncode != 0
-
-
-def test_what_is_hashed_is_what_the_page_says(tmp_path: Path) -> None:
-    with Ledger.open(lots(tmp_path)) as ledger:
-        for entry in ledger.entries():
-            assert entry.hash == sha256(entry.text.encode()).hexdigest()
-        assert len(ledger.entries()[0].body["salt"]) == 64
-    assert ledger_module.digest_of([(1, b"k", 1)]) == sha256(b"\0\1k" + bytes(7) + b"\1").hexdigest()

@@ -13,7 +13,7 @@ from ledgers import charge, edited, keys, new, people, rewritten
 
 from agt.errors import CheckError
 from agt.ledger import ledger as ledger_module
-from agt.ledger.book import AdmittedTable, Book
+from agt.ledger.book import AdmittedTable
 from agt.ledger.chain import Entry, SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
 
@@ -205,11 +205,3 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
     found = r"of another chain|answers were|answers that nobody paid for|is not admitted by then"
     with pytest.raises(CheckError, match=found), Ledger.open(path, away=True) as ledger:
         ledger.verify()
-
-
-def test_opening_does_not_grow_with_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, taken = busy(tmp_path, tmp_path / "away" / "loans.head", days=30), list[int]()
-    take = Book.take
-    monkeypatch.setattr(Book, "take", lambda self, entry: (taken.append(entry.number), take(self, entry))[1])
-    Ledger.open(path).close()
-    assert len(taken) <= ledger_module.EVERY

@@ -6,17 +6,14 @@ import shutil
 import signal
 import socket
 import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ledgers import charge, keys, new, people
 
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger import chain
-from agt.ledger import store as store_module
+from agt.ledger import chain, store as store_module
 from agt.ledger.chain import file_system
 from agt.ledger.ledger import Ledger
 
@@ -226,19 +223,6 @@ def test_a_file_that_is_replaced_while_it_is_open(tmp_path: Path) -> None:
 # -- disks -------------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """A small disk in memory; skips where this user may not mount one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
-    if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no disk can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 def until_full(path: Path) -> tuple[int, str]:
     """Debits until the disk is full: how many returned, and what the failure said."""
     with Ledger.open(path) as ledger:
@@ -248,18 +232,6 @@ def until_full(path: Path) -> tuple[int, str]:
             except AgtError as error:
                 return count, str(error)
     return 10_000, ""
-
-
-def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "size=200k") as disk:
-        path = filled(disk)
-        count, text = until_full(path)
-        assert "no room on its disk" in text
-        assert "nothing was written" in text
-        with Ledger.open(path) as ledger:
-            assert ledger.verify().last.number == 8 + count
-    with mounted(tmp_path / "disk", "size=8k") as disk, pytest.raises((AgtError, OSError), match=r"no room|No space"):
-        filled(disk)
 
 
 def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
+from agt_cli.commands.runs import check_known, conditions, moment, named, ordered
 from agt_cli.report.finished import Run, runs_below
-from agt_cli.report.listed import check_known, conditions, moment, named, ordered, side_by_side
 
 
 @pytest.fixture
@@ -84,11 +84,6 @@ def test_runs_are_named_by_folder_end_and_digest(outputs: Path) -> None:
     for text, words in {"0": "2 runs", "b": "no run here", "sha256:": "no run here"}.items():
         with pytest.raises(ConfigError, match=words):
             named(text, runs)
-
-
-def test_what_differs_stands_side_by_side(outputs: Path) -> None:
-    runs = [record("train/a", lr=0.5), record("train/b", lr=0.25)]
-    assert side_by_side(runs, lambda run: run.config) == {"training.lr": [0.5, 0.25]}
 
 
 def test_a_day_and_a_time() -> None:

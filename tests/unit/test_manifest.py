@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agt.store import Broken, Manifest, read_digest, seal_manifest, unseal_manifest
 

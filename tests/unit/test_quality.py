@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agt.quality import Judged, Quality, RateEstimate, auc, share
 
@@ -125,47 +124,36 @@ def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
 # -- the verdict -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_constant_is_named() -> None:
-    labels = [1] * 24 + [0] * 76
-    assert judged(labels, [0] * 100).verdict == (
-        "This model answers 'no' for every one of the 100 test records: it is constant, and a constant answer is certified "
-        "whatever it is worth; accuracy .760 [.664, .840] against .760 for always answering 'no'."
+RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
+NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
+VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
+    (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is constant, and a constant "
+     "answer is certified whatever it is worth; accuracy .760 [.664, .840] against .760 for always answering 'no'."),
+    (RARE * 10, [0] * 990 + [1] * 10,
+     "This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant"),
+    ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found
+    (NOISE.tolist(), np.random.default_rng(1).permutation(NOISE).tolist(),
+     "On the 1,000 test records this model is worse than a constant answer: accuracy ."),
+    (SIXTY, [0] * 55 + [1] * 5 + [1] * 6 + [0] * 34,
+     "On the 100 test records this model is not better than a constant answer by more than ch"),
+    (SIXTY, [0] * 55 + [1] * 5 + [1] * 30 + [0] * 10, ""),
+    (None, [1] * 49 + [0], ""),
+    (None, [1] * 5, ""),  # too few
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("labels", "answers", "words"), VERDICTS)
+def test_the_verdict(labels: list[int] | None, answers: list[int], words: str) -> None:
+    verdict = judged(labels, answers).verdict
+    assert verdict.startswith(words) if words else not verdict
+
+
+def test_what_a_verdict_says_besides() -> None:
+    scores = (np.array(RARE) - 2.0)[None]
+    assert (
+        "its scores do tell the classes apart (AUC 1.000 [.858, 1.000])" in judged(RARE, [0] * 100, scores=scores).verdict
     )
-    almost = judged(labels * 10, [0] * 990 + [1] * 10).verdict
-    assert almost.startswith("This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant")
-
-
-def test_a_constant_whose_scores_are_of_use() -> None:
-    labels = np.array([1] * 24 + [0] * 76)
-    verdict = judged(labels.tolist(), [0] * 100, scores=(labels - 2.0)[None]).verdict
-    assert "its scores do tell the classes apart (AUC 1.000 [.858, 1.000])" in verdict
-
-
-def test_finding_a_rare_class_is_no_constant() -> None:
-    """0.5 % of the records, nearly all of them found."""
-    labels = [1] * 10 + [0] * 1990
-    quality = judged(labels, [1] * 9 + [0] * 1991)
-    assert not quality.constant
-    assert quality.verdict == ""
-
-
-def test_no_better_than_a_constant_and_worse() -> None:
-    rng = np.random.default_rng(0)
-    labels = (rng.random(1000) < 0.3) * 1
-    worse = judged(labels.tolist(), rng.permutation(labels).tolist())
-    assert worse.verdict.startswith("On the 1,000 test records this model is worse than a constant answer: accuracy .")
-    even = judged([0] * 60 + [1] * 40, [0] * 55 + [1] * 5 + [1] * 6 + [0] * 34)
-    assert even.verdict.startswith(
-        "On the 100 test records this model is not better than a constant answer by more than ch"
-    )
-    good = judged([0] * 60 + [1] * 40, [0] * 55 + [1] * 5 + [1] * 30 + [0] * 10)
-    assert good.verdict == ""
-
-
-def test_queries_without_labels() -> None:
     assert "no labels to compare with" in judged(None, [1] * 50).verdict
-    assert judged(None, [1] * 49 + [0]).verdict == ""
-    assert judged(None, [1] * 5).verdict == "", "too few"
 
 
 @pytest.mark.parametrize("share_of_yes", [0.05, 0.5])

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from recipe_sets import PublicSet, public_sets  # noqa: E402
+from bench_recipe import PublicSet, public_sets  # noqa: E402
 
 
 def fitted(data: PublicSet) -> tuple[float, float]:

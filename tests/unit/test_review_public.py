@@ -141,12 +141,3 @@ def test_reviews_named_by_content_share_their_copies_split() -> None:
     assert len(set(reviews.ids.tolist())) == 4
     given = Reviews(texts, labels, np.array(["a", "b", "c", "d"]), "here")
     assert given.split_names.tolist() == ["a", "b", "c", "d"]
-
-
-def test_labels_are_never_published_under_hashes_of_content() -> None:
-    from agt.data.dataset import content_ids
-    from agt_cli.releasing.release import public_names
-
-    made = content_ids(np.eye(3), np.array([0, 1, 1]))
-    assert public_names(made).tolist() == ["0", "1", "2"]
-    assert public_names(np.array(["x1", "x2"])).tolist() == ["x1", "x2"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agt.store import Manifest, file_sha256, seal, unseal
+from agt.store import Manifest, seal, unseal
 
 CONTENT = {"b": [1, 2.5, float("inf")], "a": {"text": "ä", "path": "p"}, "none": None, "held": False}
 
@@ -35,11 +35,6 @@ def test_an_edited_file_is_no_sealed_one() -> None:
     for other in (b"[]", b"{}", b"1"):
         with pytest.raises(ValueError, match="no checksum of itself"):
             unseal(other)
-
-
-def test_the_hash_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "empty").write_bytes(b"")
-    assert file_sha256(tmp_path / "empty") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def test_both_forms_are_written_as_the_files_on_users_disks_are() -> None:

@@ -15,10 +15,9 @@ import pytest
 
 from agt.errors import ConfigError
 from agt.store import Lock, Pending
-from agt.unlearning.log import REQUEST_LOG_FILE, Log
 from agt_cli.report import finished
 from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, commit, has_pending_commit, open_run, run_lock
-from agt_cli.report.record import NextState, replace_files
+from agt_cli.report.record import NextState
 from tests.swapping import begin, leftovers, state, update
 
 
@@ -48,17 +47,6 @@ def test_a_run_keeps_its_name_and_gets_another_digest(run: Path) -> None:
     update(run)
     assert state(open_run(run, "train")) == 2
     assert len(open_run(run, "train").environment["succeeds"]) == 2
-
-
-def test_some_files_anew(run: Path) -> None:
-    before = open_run(run, "train")
-    with run_lock(run):
-        digest = replace_files(before, {"more.json": b"{}"}, data_digest="e")
-    after = open_run(run, "train", digest)
-    assert after.read("more.json") == b"{}"
-    assert after.environment["data_digest"] == "e"
-    assert after.environment["succeeds"] == [before.digest]
-    assert leftovers(run) == []
 
 
 def steps() -> Iterator[tuple[Any, str]]:
@@ -112,19 +100,6 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monke
     assert step > 40
     assert states == sorted(states), "not done up to one step, done from there on"
     assert set(states) == {0, 1}
-
-
-def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken on purpose: with the new manifest in place first, a kill leaves a file of the earlier state for ever."""
-    shown = finished._listed_files
-    monkeypatch.setattr(finished, "_listed_files", lambda folder: shown(folder) & set(open_files(folder)))
-
-    def open_files(folder: Path) -> set[str]:
-        new = next(place for place in (COMMIT, NEXT) if (folder / place).exists())
-        return set(finished.Manifest.read((folder / new / "manifest.json").read_bytes()).files)
-
-    update(run)
-    assert leftovers(run) == ["bounds/k=00004.safetensors"]
 
 
 def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
@@ -188,17 +163,6 @@ def test_a_reader_of_an_earlier_state_stops(run: Path) -> None:
     update(run)
     with pytest.raises(ConfigError, match="its state was changed while it was read"):
         before.read("model.safetensors")
-
-
-def test_a_log_edited_by_hand_is_refused(run: Path) -> None:
-    update(run)
-    path = run / REQUEST_LOG_FILE
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"retrain", b"newton_"))
-    with pytest.raises(ConfigError, match=r"unlearning/log\.jsonl is not what manifest\.json says"):
-        open_run(run, "train")
-    path.write_bytes(content)
-    assert len(Log.of(open_run(run, "train")).entries) == 1
 
 
 # -- real processes --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,212 @@
+"""``certificate=votes`` with members by a learner of the user's own (training/learners.py): votes, and no models.
+
+Members live as long as the process that trained them. What is kept is how each of them labelled the queries that it was
+asked, so that nothing of a stranger's is ever loaded; a model read back answers these queries and no others.
+
+ballots.safetensors "queries" [q, 32] uint8, SHA-256 of each query's features; "votes" [T, q] int16; "raised" [T] uint8, of
+which shards the learner raised; features.safetensors; votes.json: the public constants
+
+Formal guarantees
+    A label is that of the query's first asking, whatever is asked beside it or later: a function of the members, and so of
+    their shards, under what condition b declares. A query is known by a hash of all its features, so what is read back for
+    it is what the members said of it, unless two queries collide under SHA-256. Which queries are refused depends on those
+    that were asked, and on no record.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+
+from agt.data.dataset import Records, pieces
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Fact, declared, proved
+from agt.models.features import FeatureMap
+from agt.models.linear import read_features
+from agt.models.store import FEATURES, FileReader, FileWriter, as_json, check_constants, read_tensors, write_tensors
+from agt.models.votes import CONSTANTS, Votes
+from agt.problem import Problem
+from agt.settings import FeaturesConfig, OwnVotesConfig
+from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, alone, check_again, seed_of
+from agt.training.loop import OnProgress, Progress
+
+BALLOTS = "ballots.safetensors"
+
+
+@dataclass(frozen=True)
+class OwnVotesModel(Votes):
+    """Members, or what is left of them.
+
+    Attributes:
+        raised: [T] uint8: whether the learner raised on a member's shard.
+        members: who answers; none of a model read back.
+        ballots: the votes so far, by a query's digest: [T] int16.
+    """
+
+    raised: np.ndarray
+    members: tuple[Member, ...] = ()
+    ballots: dict[bytes, np.ndarray] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
+        """No members."""
+        return cls(problem, features, np.zeros(problem.settings.ensemble.members, dtype=np.uint8))
+
+    @classmethod
+    def fit(
+        cls,
+        problem: Problem,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """Train every member, and some again in a fresh process.
+
+        Raises:
+            ConfigError: the learner is not at hand, or cannot be used.
+            UnsoundError: it is no function of its shard.
+        """
+        features, records = FeatureMap.of(problem.settings.certificate.features, problem.dataset), problem.dataset.train
+        model = cls.untrained(problem, features)
+        learner = model._learner
+        learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
+        made = model.retrained(records, on_progress, checkpoints)
+        last = deque(enumerate(made._dealt(records)), AGAIN)
+        shards = [made._shard(at, some) for at, some in reversed(last)]
+        asked = np.linspace(0, len(records) - 1, min(ASKED, len(records))).astype(np.int64)
+        phi = made.phi(records.take(asked).features)
+        check_again(learner, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
+        return made
+
+    def retrained(
+        self,
+        records: Records,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> Self:
+        """A member for each shard."""
+        members: list[Member] = []
+        with alone():
+            for at, some in enumerate(self._dealt(records)):
+                members.append(self._learner.member(self._shard(at, some)))
+                on_progress(Progress(at + 1, self.farthest, at + 1, self.farthest))
+        raised = np.array([member.raised for member in members], dtype=np.uint8)
+        return replace(self, raised=raised, members=tuple(members), ballots={})
+
+    def _shard(self, at: int, records: Records) -> Shard:
+        """What a member is a function of."""
+        return Shard(self.phi(records.features), records.labels, seed_of(self.settings.ensemble.key, at))
+
+    def _labels(self, phi: np.ndarray, which: Sequence[int]) -> np.ndarray:
+        """[m, n]: what some of the members say now."""
+        with alone():
+            return np.stack([self.members[at].labels(phi) for at in which])
+
+    @property
+    def _learner(self) -> Learner:
+        if self.settings.learner is None:
+            raise ConfigError(
+                f"certificate.learner: {self._config.learner['_target_']} is known by its name alone here, and what a "
+                "record names is not imported: agt train takes it from its own line, agt.fit from learner="
+            )
+        return self.settings.learner
+
+    @property
+    def _config(self) -> OwnVotesConfig:
+        return cast(OwnVotesConfig, self.settings.certificate)
+
+    def phi(self, features: np.ndarray) -> np.ndarray:
+        """[n, w] float64: the features as they are, unless a map is in front of them."""
+        phi = super().phi(features[:0] if self._plain else features)  # which refuses another width
+        return (features.reshape(len(features), self.features.width) if self._plain else phi).astype(np.float64)
+
+    @property
+    def _plain(self) -> bool:
+        return self._config.features == FeaturesConfig()
+
+    def check(self, features: np.ndarray) -> None:
+        """Raise ConfigError for queries of another width, and for one that nobody is left to answer."""
+        for piece in pieces(features):
+            self._unknown(_digests(self.phi(piece)))
+
+    def _unknown(self, names: Sequence[bytes]) -> list[int]:
+        """Which of the queries were not asked before."""
+        new = [at for at, name in enumerate(names) if name not in self.ballots]
+        if new and not self.members:
+            raise ConfigError(
+                f"{len(new)} of {len(names)} queries were not asked when the model was made: of its learner votes are "
+                f"kept and no members, so that it answers the {len(self.ballots)} queries that it has seen and no "
+                "others (a run's test records: dataset.test; a map of the plane asks more: map_resolution=0)"
+            )
+        return new
+
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """[T, n] int16: each member's label of each query."""
+        names = _digests(phi)
+        if new := self._unknown(names):
+            votes = self._labels(phi[new], range(self.farthest)).T
+            self.ballots.update(zip([names[at] for at in new], votes, strict=True))
+        return np.array([self.ballots[name] for name in names], dtype=np.int16).reshape(-1, self.farthest).T
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+        """Read the votes back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
+        model, count = cls.untrained(problem, read_features(problem, shelf)), shelf.json(CONSTANTS).get("queries")
+        if type(count) is not int or count < 0:
+            raise UnsoundError(f"{shelf.folder}/{CONSTANTS}: queries is {count!r}: train again")
+        zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
+        like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.farthest, count)}
+        like["raised"] = zero.expand(model.farthest)
+        names, votes, raised = (tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values())
+        if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
+            raise UnsoundError(f"{shelf.folder}/{BALLOTS}: a vote is for no class: train again")
+        model = replace(model, raised=raised, ballots=dict(zip((n.tobytes() for n in names), votes.T, strict=True)))
+        check_constants(shelf, CONSTANTS, model.constants)
+        return model
+
+    def save(self, store: FileWriter) -> None:
+        """ballots.safetensors, of the test records and of all that was asked; features.safetensors and votes.json."""
+        for piece in pieces(self.problem.dataset.test.features):
+            self.labels(self.phi(piece))
+        names = sorted(self.ballots)
+        votes = np.array([self.ballots[name] for name in names], dtype=np.int16).reshape(-1, self.farthest).T
+        queries = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, 32)
+        kept = {"queries": queries, "votes": votes, "raised": self.raised}
+        write_tensors(store, BALLOTS, {name: torch.tensor(array) for name, array in kept.items()})
+        write_tensors(store, FEATURES, self.features.matrices)
+        store.write(CONSTANTS, as_json(self.constants))
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The public constants, as in votes.json, and how many queries are answered."""
+        ensemble, relation = self.settings.ensemble, self.settings.relation.name
+        public = {"members": ensemble.members, "key": ensemble.key, "relation": relation}
+        return {**public, "learner": dict(self._config.learner), "queries": len(self.ballots)}
+
+    @property
+    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
+        """By declaration."""
+        function = declared(
+            f"the learner {self._config.learner['_target_']} (certificate.learner) is deterministic to the last bit, sees "
+            f"its own shard alone and labels each query alone; {AGAIN} members were trained again in a fresh process and "
+            "gave the same labels, which proves nothing",
+            "it draws from anything but its random_state, reads a clock, a file, another shard or what it learnt before, "
+            "or rounds otherwise from one call to the next",
+        )
+        stated = proved("the number of members, their key, the learner and its settings: stated in the configuration")
+        counted = proved("votes are integers; how a learner rounds is part of what is declared of it (condition b)")
+        return {"b": (function,), "c": (stated,), "e": () if self._plain else self.features.public, "f": (counted,)}
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes, and of how many shards the learner raised."""
+        return {**super().metrics, "raised": int(self.raised.sum())}
+
+
+def _digests(phi: np.ndarray) -> list[bytes]:
+    """What queries [n, w] float64 are known by."""
+    return [sha256(row.tobytes()).digest() for row in phi + 0.0]  # -0.0 is 0.0

@@ -1,0 +1,311 @@
+"""What a run and an account say of an erasure, made again from the request log.
+
+Formal guarantees
+    An account is compared, entry by entry, with the log of the run that it names; its guarantee is worked out again from
+    the run's settings where agt has a formula for it; its signature is over its very bytes. What is not shown: that the
+    model was computed as is said.
+    A request log vouches for nothing by its words: its chain is followed from the first line, the state that its last entry
+    names is worked out from the manifest, the states that gave way are those that env.json lists, in their order, and no
+    record that was carried out is left in the index. A record that was made from a state which the run no longer has is
+    known by the log alone: the digest that it names is the one that an entry replaced.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from os.path import lexists
+from pathlib import Path
+from typing import Any
+
+from agt import __version__
+from agt.errors import AgtError, DataMissing
+from agt.facts import Standing
+from agt.models.linear import NUMBERS
+from agt.settings import RemovalConfig, plain_of, validate
+from agt.store import Broken, Manifest, read_file
+from agt.training.removal import removal_budget
+from agt.unlearning import account as accounts, newton
+from agt.unlearning.account import OUTSIDE, ErasureReport, Promise, Removal, read_account
+from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
+from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of
+from agt_cli.unlearn.erasure import account_lines, account_markdown, derive_account
+from agt_cli.verify.folders import Record, first_difference
+from agt_cli.verify.pages import MAX_PAGE_BYTES, OLDER
+
+
+def read_account_of(record: Record) -> ErasureReport | None:
+    """The account of an erasure's record; None: there is none, or none that is sound, which is said."""
+    if record.environment.get("rehearsed"):
+        words = "there is none: this is a rehearsal on a copy (rehearse=true), which erased nothing"
+        record.findings.note(ACCOUNT_FILE, words)
+        return None
+    with record.findings.looking(ACCOUNT_FILE):
+        account = read_account(record.read(ACCOUNT_FILE))
+        record.findings.ok(ACCOUNT_FILE, f"{account.schema}: it does not contradict itself")
+        return account
+    return None
+
+
+def check_account(account: ErasureReport, record: Record, run: Record | None, public: bytes | None) -> tuple[str, ...]:
+    """An account against its own record, its signature, and the run that it is about; returns what it says, a line each.
+
+    Args:
+        run: as it is now, in this state or a later one; None: it could not be looked at.
+        public: the owner's key; None: nobody gave one.
+    """
+    record.look("report", _check_words, account)
+    record.look("metrics", _check_numbers, account)
+    record.look("signature", check_signature, public)
+    log = Log() if run is None else requests_of(run)
+    if run is None or not log.entries:
+        record.findings.unchecked("entry", "the run that it is about, or its request log, could not be looked at")
+    else:
+        record.look("entry", _check_entry, account, log, run)
+    return tuple(line for line in account_lines(account) if not line.startswith(" "))
+
+
+def _check_words(record: Record, account: ErasureReport) -> str | None:
+    if account.agt != __version__:
+        record.findings.unchecked("report", OLDER.format(account.agt, __version__))
+        return None
+    if record.read("report.md", MAX_PAGE_BYTES).decode() != account_markdown(account):
+        raise Broken("report.md says something else")
+    return "report.md is account.json in words"
+
+
+def _check_numbers(record: Record, account: ErasureReport) -> None:
+    numbers, budget = {"removed": account.done.records, **account.done.facts}, account.budget
+    numbers |= {"budget_spent": budget.spent, "budget": budget.total} if budget else {}
+    record.check_metrics(ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics})
+
+
+def check_signature(record: Record, public: bytes | None) -> str | None:
+    """Whether somebody signed it, and who.
+
+    Raises:
+        Broken: the signature is none of these bytes, or another's than ``public``'s; or none is there and one is asked for.
+        DataMissing: none could be checked here.
+    """
+    findings, names = record.findings, [name for name in (accounts.SIGNATURE, accounts.PUBLIC) if record.holds(name)]
+    if len(names) == 1:
+        raise Broken(f"{names[0]} lies there alone: a signature and its public key go together")
+    if not names and public is not None:
+        raise Broken("it is not signed, and public= asks for a signature")
+    if not names:
+        findings.note("signature", "not signed", "agt unlearn with key=OWNER.pem signs an account")
+        return None
+    try:
+        key = accounts.same(record.read(accounts.PUBLIC))
+    except DataMissing as error:
+        if public is not None:
+            raise
+        findings.unchecked("signature", str(error))
+        return None
+    accounts.check(record.read(ACCOUNT_FILE), record.read(accounts.SIGNATURE), key)
+    if public is None:
+        words = f"by whoever holds the key of {accounts.PUBLIC}: whose that is, these files cannot tell"
+        findings.note("signature", words, "give public=OWNER.pub as the owner handed it over another way")
+        return None
+    if public != key:
+        raise Broken(f"it is signed by another key than public= is: {accounts.PUBLIC} is not the owner's")
+    return "by the owner's key: exactly these bytes of account.json"
+
+
+def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) -> str:
+    """The account is the one that the log's entry, and the states on its two sides, make."""
+    _check_spent(account, run, record)
+    state, count = account.state, int(account.state.log.split(":")[0])
+    if count > len(log.entries):
+        raise Broken(f"it names entry {count} of the request log, which has {len(log.entries)}: an older copy of the run?")
+    entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
+    if entry.kind != ("removed" if account.updated else "pending"):
+        raise Broken(f"what became of it: {ACCOUNT_FILE} says {account.done.method}, and the run's log {entry.kind}")
+    removed = len({record for each in log.batch(entry.number) for record in each.records}) if account.updated else 0
+    if removed != account.done.records:
+        raise Broken(f"records removed: {ACCOUNT_FILE} says {account.done.records}, and the run's log {removed}")
+    after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
+    done, removal = account.done, entry.removal if "removal" in entry.facts else None  # older logs keep none
+    derived = derive_account(
+        entry,
+        then,
+        removal or Removal(Promise.of(entry.promise), done.records, done.seconds, done.facts, done.words, account.budget),
+        (state.run, after, state.records_after),
+        training=entry.facts.get("training", done.training),
+        earlier=account.earlier,
+        sweep=account.sweep,
+        abstained=account.abstained,
+        unlooked=account.outside[: -len(OUTSIDE)],
+    )
+    if account.agt != __version__:
+        derived = replace(derived, agt=account.agt, outside=account.outside)
+    if difference := first_difference(plain_of(account), plain_of(derived)):
+        raise Broken(f"{ACCOUNT_FILE} is not what the run's log makes of it: {difference}")
+    return f"entry {account.state.entry} of the run's request log makes the same account"
+
+
+def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
+    """The guarantee and the budget of a Newton step, by the run's settings and by what it left."""
+    if account.done.method != "newton":
+        return
+    config, budget, residual = removal_of(run)
+    told, given = account.budget, plain_of(account)["guaranteed"]
+    total = config.tolerance if budget is None or config.bound == "measured" else budget
+    if told is None or told.total != total or told.spent > total:
+        raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {told}")
+    if account.state.after == run.manifest.digest and told.spent != residual:
+        raise Broken(
+            f"{ACCOUNT_FILE} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}"
+        )
+    check_promise({**given, "adaptive": given["requests"] == "adaptive"}, run, told.spent)
+    record.findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
+
+
+def check_state(record: Record, trained: Record | None) -> None:
+    """It is no state that an erasure replaced."""
+    check_not_replaced(record.digest, record.folder, home_of(record.folder), "path")
+
+
+def check_requests(record: Record, trained: Record | None) -> str | None:
+    """The request log of a training run, if it has one, against everything else that the run says."""
+    if not record.holds(REQUEST_LOG_FILE):
+        if record.environment.get("succeeds"):
+            raise Broken(f"env.json names states before this one (succeeds), and {REQUEST_LOG_FILE} is not listed")
+        return None
+    log = Log.read(record.read(REQUEST_LOG_FILE))
+    if log.head is None:
+        raise Broken(f"{REQUEST_LOG_FILE} is empty, and it is listed")
+    log.check_state(record.manifest.files)
+    record.findings.ok("state", f"the model's files are those that entry {log.head.count} tells of")
+    _check_succession(log, record)
+    _check_index(log, record)
+    if log.entries[-1].method == "newton":
+        check_promise(log.entries[-1].promise, record, removal_of(record)[2])
+    return f"{log.head.count} entries, each bound to the one before; it ends at {log.head}"
+
+
+def requests_of(record: Record) -> Log:
+    """The log of a run; empty: it has none, or no sound one."""
+    with suppress(Broken, ValueError, AgtError):
+        return Log.read(record.read(REQUEST_LOG_FILE)) if record.holds(REQUEST_LOG_FILE) else Log()
+    return Log()
+
+
+def erased_words(record: Record) -> Iterator[str]:
+    """What a run's log says of its model, a line each."""
+    log = requests_of(record)
+    if log.done:
+        last, people = log.done[-1], len({unit for entry in log.done for unit in entry.units})
+        yield f"{len(log.erased)} records of {people} people are erased from it: the last update was by {last.method}"
+        exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
+        what = "exact" if exact is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
+        if (within := last.promise.get("within")) is not None:
+            what += f" up to a distance of {within} (l2, weights)"
+        if any(fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()):
+            what = f"NOT PROVED; as published: {what}"
+        also = "also" if last.promise.get("adaptive") is True else "not"
+        yield f"of that update: {what}, {also} where requests were chosen after looking"
+    if log.pending:
+        waiting = f"{len(log.waiting_units)} people more asked, and are still in it"
+        yield f"{waiting}: only what is stable without them is answered"
+
+
+def _check_succession(log: Log, record: Record) -> None:
+    """The states that gave way are those that env.json lists."""
+    listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
+    if listed != told:
+        raise Broken(
+            f"env.json lists other states before this one (succeeds) than the {len(told)} that {REQUEST_LOG_FILE} names"
+        )
+    if len({*told, record.manifest.digest}) != len(told) + 1:
+        raise Broken(f"{REQUEST_LOG_FILE} names one state twice among those that gave way")
+    record.findings.ok("succession", f"{len(told)} states gave way, the same in env.json and in {REQUEST_LOG_FILE}")
+
+
+def _check_index(log: Log, record: Record) -> None:
+    """Of the records that were carried out none is in the index; those that wait all are."""
+    if not record.holds(RECORD_INDEX_FILE):
+        record.findings.unchecked("erased", f"the run has no {RECORD_INDEX_FILE}: it was made before runs kept one")
+        return
+    index = Index.read(record.read(RECORD_INDEX_FILE))
+    there = set(as_words(index.ids))
+    if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
+        raise Broken(f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} are of two keys, or a record is in it twice")
+    if left := len(log.erased & there):
+        raise Broken(f"{RECORD_INDEX_FILE} still lists {left} of the {len(log.erased)} records that were erased")
+    if gone := len(log.waiting - there):
+        raise Broken(f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records whose erasure is pending")
+    count = record.metrics.get("n_train")
+    if type(count) is not int or count > len(index):
+        raise Broken(f"metrics.json says n_train = {count}, and {RECORD_INDEX_FILE} lists {len(index)} records")
+    record.findings.ok(
+        "erased", f"none of the {len(log.erased)} erased records is among the {len(index)} of {RECORD_INDEX_FILE}"
+    )
+
+
+def check_key(record: Record, trained: Record | None) -> str | None:
+    """The owner's key, if it lies there, is the one that the records are indexed with; so is the log (``_check_index``)."""
+    if not record.holds(RECORD_INDEX_FILE):
+        return None
+    if not lexists(record.folder / KEY_FILE):
+        words = f"{KEY_FILE} is gone: without it nobody can ask whether an id was trained on or erased"
+        record.findings.unchecked("key", words)
+        return None
+    if HashKey(read_file(record.folder / KEY_FILE, 64)).check != Index.read(record.read(RECORD_INDEX_FILE)).key:
+        raise Broken(f"{KEY_FILE} is not the one that {RECORD_INDEX_FILE} was written with")
+    return f"{KEY_FILE} is the one that {RECORD_INDEX_FILE} was written with; no manifest lists it"
+
+
+def replaced(folder: Path, digest: str | None) -> str:
+    """What a state of the run in a folder was, that an erasure replaced; empty: its log names none, or is not sound."""
+    with suppress(Broken, ValueError, OSError):
+        manifest = Manifest.open(folder)
+        if digest is not None and digest != manifest.digest and REQUEST_LOG_FILE in manifest.files:
+            for entry in Log.read(manifest.load(folder, REQUEST_LOG_FILE, 2**30)).entries:
+                if entry.before == digest:
+                    people = f"{len(entry.units)} {'person' if len(entry.units) == 1 else 'people'}"
+                    asked = f"{people}, {'carried out' if entry.kind == 'removed' else 'noted'} by method={entry.method}"
+                    made = f"made from state {digest[:19]}..., which erasure {entry.number} of the run replaced"
+                    return f"{made} ({asked}, {entry.time})"
+    return ""
+
+
+def check_budget(record: Record, trained: Record | None) -> str | None:
+    """Of a head that records can be removed from: what removals left is within what its noise hides, worked out again."""
+    if not record.holds(NUMBERS):
+        return None
+    config, budget, residual = removal_of(record)
+    words = "no noise" if budget is None else f"{budget:.6g}, what noise of {config.sigma:g} hides"
+    if budget is not None and not residual <= budget:
+        raise Broken(f"{NUMBERS} has a residual of {residual!r}, beyond {words}")
+    return f"a residual of {residual:.6g}, of {words}: worked out again"
+
+
+def check_promise(promise: Mapping[str, Any], run: Record, residual: float) -> None:
+    """What a Newton step that left such a residual may promise, by the noise of the run's settings; less may be promised.
+
+    Raises:
+        Broken: more is promised, or the noise does not hide as much.
+    """
+    config, budget, _ = removal_of(run)
+    if not residual <= (config.tolerance if budget is None else budget):
+        raise Broken(f"a Newton step left a residual of {residual!r}, beyond what its promise may rest on")
+    made = newton.promise(config, residual, float(run.json(NUMBERS)["strength"]))
+    right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
+    if told := {name: promise.get(name) for name, value in right.items() if not _no_better(promise.get(name), value)}:
+        raise Broken(f"a Newton step under masking={config.masking} promises {right}, and {told} is told")
+    if not made.proved and all(fact["standing"] != Standing.VOID for fact in promise["assumptions"]):
+        raise Broken(f"masking={config.masking}, seed={config.seed}: something does not hold there, and it does not say so")
+
+
+def _no_better(told: Any, right: bool | float | None) -> bool:
+    """Whether a part of a promise says no more than what is right, the last digits of another machine's apart."""
+    if right is None or isinstance(right, bool):
+        return told is right
+    return isinstance(told, float | int) and not isinstance(told, bool) and told >= right * (1 - 1e-9)
+
+
+def removal_of(run: Record) -> tuple[RemovalConfig, float | None, float]:
+    """(settings, the removal budget, bound on the residual) of a head that records can be removed from."""
+    config: RemovalConfig = validate(RemovalConfig, run.config["certificate"], "certificate")
+    numbers = run.json(NUMBERS)
+    return config, removal_budget(config, float(numbers["strength"])), float(numbers["residual"])

@@ -1,0 +1,273 @@
+"""A ledger as an auditor sees it: the whole chain followed, each cost worked out again, and whether it counts a release.
+
+That is: the entry, the account that a claim names, and the labels that it remembers.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agt import __version__
+from agt.errors import ConfigError
+from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
+from agt.ledger.chain import Head
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.claims import Output, read_claim
+from agt.mechanisms.composition import Guarantee
+from agt.settings import plain_of
+from agt.store import Broken, open_plain
+from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
+from agt_cli.releasing.noise import stands_for
+from agt_cli.releasing.payer import LedgerPayer, Receipt
+from agt_cli.report.markdown import Findings
+from agt_cli.verify.folders import Record, VerifiedItem, first_difference
+from agt_cli.verify.pages import CLAIM_FILE, by_lines
+from agt_cli.verify.release import guarantee_among, labels_of, tuned
+
+LEDGER_LIMITS = (
+    "that everything which was released about these people is in it: it knows what was debited here",
+    "that the people in its tables are the same, and that a unit is what is said: that is declared",
+    "that it was not rewritten from some entry on, second head and all: only a head that somebody else kept shows that, "
+    "head=COUNT:HASH",
+    "that what was debited was drawn with the noise that was paid for: agt verify of each release looks at that",
+)
+SQLITE_MAGIC = b"SQLite format 3\0"
+NotedHead = Head | Path | None
+"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second head lies now."""
+
+
+def is_ledger(path: Path) -> bool:
+    """Whether a path is to be taken as a ledger's: by its ending, or by what it begins with."""
+    if path.suffix == SUFFIX:
+        return not path.is_dir()
+    with suppress(Broken), open_plain(path) as file:
+        return bool(file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC)
+    return False
+
+
+def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None) -> VerifiedItem:
+    """Check everything in a ledger.
+
+    Args:
+        more: looks at the ledger, where all of it holds.
+    """
+    findings, name = Findings(), f"ledger {path}"
+    with findings.looking("ledger"), open_plain(path), _opened(path, known) as ledger:
+        noted = known if isinstance(known, Head) else None
+        book, words = ledger.verify(noted), ledger.words()
+        _tell(book, ledger.head, noted, findings)
+        population, allowance = book.population, book.population.allowance
+        facts = (
+            ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
+            ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
+            ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
+            ("head", str(book.last.head)),
+        )
+        claims = (
+            f"all that is ever released on it: ({allowance.eps:g}, {allowance.delta:g})-differentially private in all, "
+            f"for neighbours under relation={population.relation}",
+            *words,
+        )
+        if more is not None:
+            with findings.looking("entry"):
+                more(ledger, findings)
+        return VerifiedItem(name, findings.checks, facts, (), claims, limits=LEDGER_LIMITS)
+    return VerifiedItem(name, findings.checks, limits=LEDGER_LIMITS)
+
+
+def _opened(path: Path, known: NotedHead) -> Ledger:
+    """To look at, with its second head; a copy that is away from that, with a head that was noted."""
+    away = False
+    if isinstance(known, Head):
+        with Ledger.open(path, writing=False, away=True) as ledger:
+            away = bool(ledger.book.head) and not os.path.exists(ledger.book.head)
+    return Ledger.open(path, known if isinstance(known, Path) else None, writing=False, away=away)
+
+
+def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
+    allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
+    findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
+    counted = f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
+    findings.ok("budget", f"{counted} of {budget(allowance)}")
+    findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
+    if head is not None:
+        findings.ok("second head", f"{head}: the ledger goes through it")
+    elif book.head:
+        findings.unchecked("second head", f"{book.head}: not there", "head=FILE says where it lies now")
+    if known is not None:
+        findings.ok("noted head", f"{known}: the ledger goes through it")
+    elif not book.head:
+        findings.note("second head", NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
+    for line in clock(book):
+        findings.note("clock", line)
+
+
+def ledgers_of(record: Record, trained: Record | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
+    """The ledger that paid for a release, and whether it counts it.
+
+    Args:
+        trained: the training run that it was made from; None: it has none, or that is not there.
+        given: where it lies, by name or path; None: where the release's settings say.
+    """
+    facts, named = record.spent.get("ledger") or {}, record.config.get("ledger")
+    stored = record.command == "predict" and not record.spent and record.metrics.get("stored")
+    if not facts and not stored:
+        if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
+            record.findings.problem(
+                "budget", f"config.yaml says ledger={named}, and spent.json names no entry that counts it"
+            )
+        return
+    path = _find_ledger(given or named, record.folder)
+    if path is None:
+        findings, population = Findings(), facts.get("population", named)
+        counted = f"entry {facts['entry']} of the account of {population} counts it" if facts else "it has the answers"
+        words = f"{counted}, they say; no ledger was found"
+        findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
+        yield VerifiedItem(f"ledger of {population}", findings.checks)
+        return
+
+    def compare_stored(ledger: Ledger, findings: Findings) -> None:
+        run, each = record.environment.get("trained_digest"), guarantee_among(record.metrics)
+        charges = {number: debit.charge for number, debit in ledger.history().items()}
+        wanted = (Output.LABELS.value, run, each)
+        paid = {number for number, c in charges.items() if (c.output, c.run, c.guarantee) == wanted}
+        labels, classes = labels_of(record), [] if trained is None else trained.classes
+        kept = {classes[label] for label in ledger.labels_on(paid)} if classes else set()
+        if not paid or (classes and labels is not None and set(labels.cast("string").to_pylist()) - kept):
+            raise Broken(
+                f"nothing that was paid for here gave these answers, each {each}: they were not stored in this ledger"
+            )
+        findings.ok("entry", f"{len(paid)} entries paid for answers of this run, each {each}: these can be of them")
+
+    def compare(ledger: Ledger, findings: Findings) -> None:
+        debits = ledger.history()
+        _compare_entry(record, trained, facts, ledger.book, debits, findings)
+        _compare_account(record, ledger, debits[facts["entry"]])
+        _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
+
+    yield look_at_ledger(path, known, compare if facts else compare_stored)
+
+
+def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
+    """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
+    if not record.holds(CLAIM_FILE):
+        return
+    claimed, book = read_claim(record.read(CLAIM_FILE)), ledger.book
+    tables = list(book.tables.values())
+    units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
+    derived, account = LedgerPayer(ledger).position(Receipt(debit.size, debit)), claimed.account
+    if derived is None or account is None or account.unit not in units:
+        raise Broken(f"{CLAIM_FILE} does not say that a unit is {units[-1]}, as in the ledger: {account and account.unit}")
+    if difference := first_difference(plain_of(account), plain_of(replace(derived, unit=account.unit))):
+        raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
+    if str(claimed.issued) < debit.entry.time[:10]:
+        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: {debit.entry.time}")
+    declared = [line for line in ledger.words() if line.startswith("declared")] if account.unit == ledger.unit else []
+    if claimed.agt == __version__ and (left := [line for line in declared if line not in claimed.words]):
+        raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {left[0]}")
+
+
+def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debits: set[int]) -> None:
+    """What was drawn on these entries stands in the released labels, in the order of the draws.
+
+    Between them are answers that were repeated: an entry tells nothing of those.
+    """
+    released, classes = labels_of(record), [] if trained is None else trained.classes
+    if "answered" not in record.metrics:
+        return
+    drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
+    if len(drawn) > anew:  # a question that came twice was drawn once
+        raise Broken(
+            f"the ledger remembers {len(drawn)} labels of this release, and metrics.json counts {anew} answered anew"
+        )
+    if released is None or not classes:
+        return
+    names = released.dictionary.to_pylist()
+    places = (names[code] for code in released.indices.to_numpy())
+    if len(drawn) == len(released):
+        matched = [classes[label] for label in drawn] == list(places)
+    else:
+        matched = all(classes[label] in places for label in drawn)  # one after the other
+    if not matched:
+        raise Broken("the labels are not those that the ledger remembers of this release: some were changed")
+
+
+def _compare_entry(
+    record: Record,
+    trained: Record | None,
+    facts: Mapping[str, Any],
+    book: Book,
+    debits: Mapping[int, Debit],
+    findings: Findings,
+) -> None:
+    """The entry is of this release and no other; those of a session, which is paid line by line, all are.
+
+    Values are compared, worked out from settings; of what spent.json says in words nothing is.
+    """
+    spent, paid = record.spent, debits.get(facts["entry"])
+    numbers = facts.get("entries", [facts["entry"]])
+    lots = [debits[number] for number in numbers if number in debits]
+    if paid is None or paid.entry.hash != facts["hash"]:
+        raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
+    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))  # to the second
+    if (
+        [lot.entry.number for lot in lots] != numbers
+        or numbers != sorted({*numbers})
+        or numbers[-1] != facts["entry"]
+        or any(lot.charge != paid.charge for lot in lots)
+        or ("entries" in facts and not by_lines(record))
+        or (record.command == "predict" and not all(began <= lot.entry.time[:19] <= ended for lot in lots))
+    ):
+        raise Broken(f"entries {numbers} are not this run's debits, in order and once each, made while it ran")
+    size = spent["queries"] if spent["what"] == Output.LABELS else 1
+    charge, counting = paid.charge, record if record.command != "predict" else trained if trained else None
+    ours: dict[str, object] = {
+        "population": facts["population"],
+        "guarantee": _guarantee(record),
+        "releases": size,
+        "mechanism": spent["mechanism"],
+        "output": str(spent["what"]),
+        "training run": record.environment.get("draw") or record.environment.get("trained_digest", ""),
+        "data": record.environment.get("data_digest"),
+    }
+    theirs: dict[str, object] = {
+        "population": book.population.name,
+        "guarantee": charge.guarantee,
+        "releases": sum(lot.size for lot in lots),
+        "mechanism": charge.mechanism,
+        "output": charge.output,
+        "training run": charge.run,
+        "data": charge.data,
+    }
+    if counting is not None:
+        ours |= {"relation": counting.config["relation"]["name"], "unit": unit_of(counting.config)}
+        theirs |= {"relation": charge.relation, "unit": charge.unit}
+    if wrong := [name for name in ours if ours[name] != theirs[name]]:
+        name = wrong[0]
+        raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and {ours[name]} here")
+    earlier = f" with {len(lots) - 1} before it" if len(lots) > 1 else ""
+    findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
+
+
+def _guarantee(record: Record) -> Guarantee:
+    """Of each release: what the settings of its command ask for."""
+    config = record.config
+    if record.command == "train":
+        return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
+    return tuned(config).guarantee if record.command == "tune" else guarantee_among(record.metrics)
+
+
+def _find_ledger(name: object, home: Path) -> Path | None:
+    """Where a ledger lies: from here, or from where the run's ``outputs`` folder lies; None: neither."""
+    if name is None:
+        return None
+    try:
+        path = Path(os.path.expanduser(ledger_path(str(name))))
+    except ConfigError:
+        return None
+    top = home.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
+    places = (path, top / path, top / FOLDER / path.name)
+    return next((place for place in places if place.exists()), None)

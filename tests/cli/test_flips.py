@@ -1,0 +1,41 @@
+"""relation=flip on the command line: trained, certified, released and verified, and refused where records come and go."""
+
+from pathlib import Path
+
+from .conftest import Agt
+
+TRAIN = ("train", "dataset.n_train=60", "certificate=votes", "relation=flip", "training.chosen_on=public")
+
+
+def test_one_head_is_certified_released_and_verified(agt: Agt) -> None:
+    trained = agt(*TRAIN, "--json")
+    assert trained.code == 0, trained.err
+    assert trained.json["metrics"]["members"] == 1  # and not the recipe's number, which a declared size brings elsewhere
+    certified = agt("certify", "run=latest")
+    assert certified.code == 0
+    assert "k counts up to k records given other labels" in certified.out
+    told = agt("predict", "run=latest", "mechanism=randomized_response", "mechanism.eps=1", "ledger=none")
+    assert told.code == 0, told.err
+    assert (
+        "1-differentially private per query for flip neighbours (one record given another label; its features" in told.out
+    )
+    assert agt("plan", "run=latest").code == 0
+    for folder in ("train", "certify", "predict"):
+        verified = agt("verify", str(next(Path(f"outputs/{folder}").glob("2*"))))
+        assert verified.code == 0, verified.out + verified.err
+
+
+def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> None:
+    assert agt(*TRAIN).code == 0
+    for command in (("audit", "certificate"), ("audit", "membership"), ("unlearn", "ids=none.csv")):
+        refused = agt(*command, "run=latest")
+        assert (refused.code, "relation=flip: its certificates count changed labels" in refused.err) == (2, True)
+
+
+def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
+    refused = agt("train", "dataset=digits", "dataset.declared_size=300", *TRAIN[2:])
+    assert (refused.code, "dataset.label_free" in refused.err) == (2, True)
+    named = agt(*TRAIN, "dataset.label_free=false")
+    assert (named.code, "give dataset.label_free=true" in named.err) == (2, True)
+    heads = agt("train", "relation=flip", "model=linear", "certificate=removal", "training=recipe", "dataset.n_train=60")
+    assert (heads.code, "use certificate=votes learner=ridge" in heads.err) == (2, True)

@@ -1,0 +1,128 @@
+"""certificate=votes with a learner of one's own, from the command line: what is imported, kept, answered and refused."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from records import reseal
+from safetensors.numpy import load_file, save_file
+
+from agt.models.own_votes import OwnVotesModel
+
+from .conftest import Agt
+
+LEARNER = "certificate.learner._target_="
+SOME = ("dataset=blobs_overlapping", "dataset.n_train=200", "certificate=votes", "ensemble.members=5", "-q", "--json")
+TREE = (*SOME, f"{LEARNER}sklearn.tree.DecisionTreeClassifier", "certificate.learner.max_depth=2")
+OWN = """
+def stump(x, y, cut=0.0):
+    return lambda queries: (queries[:, 0] > cut) * 1
+"""
+
+
+@pytest.fixture
+def trained(agt: Agt) -> Callable[..., Path]:
+    def train(*more: str) -> Path:
+        said = agt("train", *TREE, "training.chosen_on=public", *more)
+        assert said.code == 0, said.err
+        return Path(said.json["run"])
+
+    return train
+
+
+def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, trained: Callable[..., Path]) -> None:
+    run = trained()
+    assert not (run / "model.safetensors").exists()
+    constants = json.loads((run / "votes.json").read_text())
+    assert constants["learner"] == {"_target_": "sklearn.tree.DecisionTreeClassifier", "max_depth": 2}
+    assert load_file(run / "ballots.safetensors")["votes"].shape == (5, constants["queries"])
+    said = agt("certify", f"run={run}", "map_resolution=0", "-q", "--json")
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["accuracy"] > 0.7
+    Path("queries.csv").write_text("x1,x2\n0.123,4.5\n")
+    for more in (("inputs=queries.csv", "map_resolution=0"), ()):
+        said = agt("certify", f"run={run}", "-q", "--json", *more)
+        assert said.code == 2
+        assert "queries were not asked when the model was made" in said.json["error"]
+    said = agt("predict", f"run={run}", "inputs=queries.csv", "mechanism=noisy_argmax", "mechanism.eps=1", "-q", "--json")
+    assert "queries were not asked" in said.json["error"]
+    said = agt("audit", "certificate", f"run={run}", "-q", "--json")
+    assert said.code == 2
+    assert "queries were not asked" in said.json["error"]
+
+
+def test_what_a_folder_names_is_imported_by_nothing(
+    agt: Agt, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    Path("my_learner.py").write_text(OWN)
+    said = agt("train", *SOME, f"{LEARNER}my_learner.stump", "certificate.learner.cut=0.5", "training.chosen_on=public")
+    assert said.code == 0, said.err
+    run = said.json["run"]
+    Path("my_learner.py").write_text("raise RuntimeError('imported')")
+    del sys.modules["my_learner"]
+    for command in (("verify", run), ("certify", f"run={run}", "map_resolution=0"), ("plan", f"run={run}")):
+        said = agt(*command, "-q", "--json")
+        assert said.code == 0, said.err
+    assert "my_learner" not in sys.modules
+    Path("gone.txt").write_text("0\n")
+    said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json")
+    assert said.code != 0
+    assert "my_learner" not in sys.modules
+
+
+def test_a_broken_ballot_is_refused(agt: Agt, trained: Callable[..., Path]) -> None:
+    run = trained()
+    tensors = load_file(run / "ballots.safetensors")
+    for change in ({"votes": tensors["votes"] * 0 + 2}, {"raised": tensors["raised"] + 2}):
+        save_file(tensors | change, run / "ballots.safetensors")
+        reseal(run)
+        said = agt("certify", f"run={run}", "map_resolution=0", "-q", "--json")
+        assert "a vote is for no class" in said.json["error"]
+    constants = json.loads((run / "votes.json").read_text())
+    (run / "votes.json").write_text(json.dumps(constants | {"queries": -1}))
+    reseal(run)
+    assert "queries is -1" in agt("certify", f"run={run}", "-q", "--json").json["error"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ((f"{LEARNER}sklearn.tree.NoTree",), "cannot import 'sklearn.tree.NoTree'"),
+        ((f"{LEARNER}sklearn.tree.DecisionTreeClassifier", "certificate.learner.depth=2"), "does not take these settings"),
+        (("certificate.learner.max_depth=2",), "in learner._target_"),
+    ],
+)
+def test_mistakes(agt: Agt, line: tuple[str, ...], said: str) -> None:
+    done = agt("train", *SOME, *line)
+    assert done.code == 2
+    assert said in done.json["error"]
+
+
+def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnVotesModel, "fit", classmethod(lambda *some: 1 / 0))
+        assert agt("train", *TREE, "hydra.run.dir=begun").code != 0
+    Path("evil.py").write_text("raise RuntimeError('imported')")
+    config = Path("begun/config.yaml")
+    config.write_text(config.read_text().replace("sklearn.tree.DecisionTreeClassifier", "evil.learner"))
+    said = agt("train", "resume=begun", "-q", "--json")
+    assert said.code == 2
+    assert "name it again" in said.json["error"]
+    assert "evil" not in sys.modules
+
+
+def test_a_run_goes_on_where_its_line_names_the_learner_again(
+    agt: Agt, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnVotesModel, "fit", classmethod(lambda *some: 1 / 0))
+        assert agt("train", *TREE, "hydra.run.dir=begun").code != 0
+    said = agt("train", "resume=begun", "-q", "--json")
+    assert said.code == 2
+    assert "name it again" in said.json["error"]
+    said = agt("train", "resume=begun", *(word for word in TREE if word.startswith(LEARNER)), "-q", "--json")
+    assert said.code == 0, said.err

@@ -1,0 +1,220 @@
+"""Votes of members by a learner of the user's own: its rule against brute force, what is kept, and what is refused."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import own_learners
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import agt
+from agt.audit.neighbours import retrained
+from agt.data.dataset import Records
+from agt.errors import ConfigError, UnsoundError
+from agt.models.own_votes import OwnVotesModel
+from agt.settings import RelationConfig
+from agt.training.ensemble import shards
+from agt.training.learners import Learner, Shard, alone, check_again
+
+QUERIES = np.random.default_rng(1).normal(size=(40, 2))
+
+
+def data(n: int, classes: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=(n, 2)), np.arange(n) % classes
+    x[:, 0] += 1.5 * y
+    ids = np.array([f"{rng.integers(10**9)}-{at}" for at in range(n)])
+    declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True, ids=True)
+    return x, y, {"ids": ids, "declared": declared}
+
+
+def fitted(learner: Any, n: int = 60, classes: int = 2, members: int = 5, **settings: Any) -> agt.Fitted:
+    x, y, known = data(n, classes)
+    return agt.fit(x, y, learner=learner, members=members, **known, **settings)
+
+
+def trained(learner: Any, n: int = 60, classes: int = 2, members: int = 5, **settings: Any) -> OwnVotesModel:
+    model = fitted(learner, n, classes, members, **settings).model
+    assert isinstance(model, OwnVotesModel)
+    return model
+
+
+def records(model: OwnVotesModel) -> Records:
+    return model.problem.dataset.train
+
+
+@pytest.mark.parametrize(
+    ("learner", "classes"),
+    [(DecisionTreeClassifier(max_features=1), 2), (LogisticRegression(), 3), (own_learners.fussy, 2)],
+    ids=["tree", "logistic", "raises"],
+)
+def test_every_subset_of_a_small_universe(learner: Any, classes: int) -> None:
+    """Of 9 records, all subsets trained: no label changes within its distance, and neighbours' distances by 1 at most."""
+    size = 9
+    models: dict[str, OwnVotesModel] = {"add_remove": trained(learner, size, classes, 6)}
+    models["substitute"] = under("substitute", models["add_remove"])
+    everybody, known, raised = records(models["add_remove"]), {}, 0
+    for mask in range(2**size):
+        made = models["add_remove"].retrained(everybody.take(np.flatnonzero([mask >> at & 1 for at in range(size)])))
+        raised += int(made.metrics["raised"])
+        known[mask] = [(c.prediction, c.stable_distance) for c in (under(name, made).certify(QUERIES) for name in models)]
+    assert (raised > 0) == (learner is own_learners.fussy)
+    for one, other in itertools.combinations(known, 2):
+        check_pair(known[one][0], known[other][0], (one ^ other).bit_count())
+        if one.bit_count() == other.bit_count():
+            check_pair(known[one][1], known[other][1], (one & ~other).bit_count())
+    assert [max(int(each[at][1].max()) for each in known.values()) for at in range(2)] == [3, 1]
+
+
+def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
+    """The same votes under another relation."""
+    settings = replace(model.settings, relation=RelationConfig(relation))
+    return replace(model, problem=replace(model.problem, settings=settings))
+
+
+def check_pair(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    """What labels and distances of two datasets that lie k apart must obey."""
+    (label, distance), (label2, distance2) = one, other
+    changed = label != label2
+    assert (distance[changed] < k).all()
+    assert (distance2[changed] < k).all()
+    if k == 1:
+        assert np.abs(distance - distance2).max() <= 1
+        assert not distance[changed].any()
+
+
+@pytest.mark.parametrize("learner", [RandomForestClassifier(5), own_learners.drawing], ids=["forest", "function"])
+def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
+    model = trained(learner, 300, 3, 6)
+    everybody, home = records(model), shards(records(model).units, model.settings.ensemble)
+    phi = model.phi(QUERIES)
+    votes = model.labels(phi)
+    assert len({tuple(row) for row in votes.tolist()}) > 3
+    for member in range(6):
+        order = np.random.default_rng(member).permutation(np.flatnonzero(home == member))
+        alone = model.retrained(everybody.take(order)).labels(phi)
+        assert np.array_equal(alone[member], votes[member])
+        assert not alone[np.arange(6) != member].any(), "shards without records vote for the first class"
+    mixed = model.retrained(everybody.take(np.random.default_rng(0).permutation(300)))
+    assert np.array_equal(mixed.labels(phi[::-1])[:, ::-1], votes)
+
+
+def test_one_record_changes_its_own_member_and_no_other() -> None:
+    model = trained(DecisionTreeClassifier(), 200, 2, 20)
+    everybody, phi = records(model), model.phi(np.random.default_rng(0).normal(size=(2000, 2)))
+    home, votes, changes = shards(everybody.units, model.settings.ensemble), model.labels(phi), 0
+    for row in range(0, 200, 17):
+        less = model.retrained(everybody.take(np.delete(np.arange(200), row)))
+        changed = np.flatnonzero((less.labels(phi) != votes).any(axis=1)).tolist()
+        assert changed in ([home[row]], [])
+        changes += len(changed)
+    assert changes
+
+
+def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() -> None:
+    model = trained(own_learners.strange, 12, 3, 4)
+    everybody = records(model)
+    only = model.retrained(everybody.take(everybody.labels == 2))
+    home = set(shards(everybody.units[everybody.labels == 2], model.settings.ensemble).tolist())
+    votes = only.labels(model.phi(QUERIES))
+    assert all(set(votes[member].tolist()) == ({2} if member in home else {0}) for member in range(4))
+    assert not only.raised.any()
+    strange = model.labels(model.phi(np.array([[100.0, 0.0], [-100.0, 0.0]])))
+    assert not strange.any()
+
+
+@pytest.mark.parametrize(
+    ("learner", "said"),
+    [
+        (own_learners.counting, "trained again in a fresh process, 3 members gave"),
+        (own_learners.unseeded, "trained again in a fresh process, 3 members gave"),
+        (own_learners.together, "trained again in a fresh process, 3 members gave"),
+    ],
+    ids=["global state", "no seed", "queries together"],
+)
+def test_a_learner_that_is_no_function_is_refused(learner: Any, said: str) -> None:
+    with pytest.raises(UnsoundError, match=said):
+        trained(learner)
+
+
+def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itself() -> None:
+    shard, rows = Shard(QUERIES, np.arange(40) % 2, 0), QUERIES[:8]
+    with alone():
+        labels = Learner(own_learners.together).member(shard).labels(rows)[None]
+    assert 0 < labels.sum() < 8
+    with pytest.raises(UnsoundError, match="1 members gave"):
+        check_again(Learner(own_learners.together), [shard], rows, labels)
+
+
+def test_what_raises_when_it_is_asked_votes_for_the_first_class() -> None:
+    member = Learner(own_learners.fussy).member(Shard(QUERIES[:2], np.array([0, 1]), 0))
+    assert member.raised
+    assert not member.labels(QUERIES).any()
+
+
+def test_what_cannot_be_a_learner_is_refused() -> None:
+    with pytest.raises(ConfigError, match="made-up rows it raised ValueError: max_iter"):
+        trained(own_learners.refusing)
+    with pytest.raises(ConfigError, match=r"made-up rows it gave int64 of shape \(3,\)"):
+        trained(lambda x, y: lambda q: np.array([0, 1, 2]))
+    with pytest.raises(ConfigError, match="an estimator with fit and predict, or a function"):
+        trained(object())
+    with pytest.raises(ConfigError, match="has no members to choose"):
+        trained(DecisionTreeClassifier(), certificate="erm")
+
+
+def test_out_of_memory_is_no_vote() -> None:
+    with pytest.raises(MemoryError):
+        trained(own_learners.hungry)
+
+
+def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
+    learner = make_pipeline(StandardScaler(), LogisticRegression())
+    made = fitted(learner, 200, 3, 7)
+    answers = made.certify(QUERIES)
+    made.save(tmp_path / "model")
+    read = agt.load(tmp_path / "model")
+    again = read.certify(QUERIES[7:20][::-1])
+    assert np.array_equal(again.labels, answers.labels[7:20][::-1])
+    assert np.array_equal(again.stable_distance, answers.stable_distance[7:20][::-1])
+    assert read.model.metrics == made.model.metrics
+    assert [c.as_json() for c in read.conditions] == [c.as_json() for c in made.conditions]
+    read.model.check(QUERIES)
+    for ask in (read.predict, read.certify, read.model.check):
+        with pytest.raises(ConfigError, match="1 of 2 queries were not asked"):
+            ask(np.stack([QUERIES[0], QUERIES[1] + 1e-9]))
+    with pytest.raises(ConfigError, match="known by its name alone"):
+        retrained(read.model.problem, records(made.model))  # type: ignore[arg-type]
+    b = next(c for c in read.conditions if c.letter == "b")
+    assert any("sklearn.pipeline.Pipeline" in words and "proves nothing" in words for words in b.grounds.declarations)
+    release = read.release(QUERIES[:5], agt.RandomizedResponse(eps=1.0, classes=3), seed=0)
+    assert any("declared, not proved (condition b)" in words and "Pipeline" in words for words in release.words)
+
+
+def test_a_query_keeps_its_first_label() -> None:
+    model = trained(own_learners.drawing, 200, 2, 9)
+    phi = model.phi(QUERIES)
+    first = model.labels(phi[3:4])
+    assert np.array_equal(model.labels(phi)[:, 3:4], first)
+    other = replace(model, members=model.members[::-1])
+    assert np.array_equal(other.labels(phi)[:, 3:4], first)
+
+
+def test_noise_on_votes_rests_on_the_declaration_too() -> None:
+    release = fitted(DecisionTreeClassifier(), 60, 2, 5).release(QUERIES[:2], agt.NoisyArgmax(eps=1.0), seed=0)
+    assert any("(condition b)" in words and "DecisionTreeClassifier" in words for words in release.words)
+
+
+def test_features_are_as_they_are_unless_a_map_is_given() -> None:
+    plain, mapped = trained(own_learners.drawing), trained(own_learners.drawing, features="relu")
+    assert np.array_equal(plain.phi(QUERIES), QUERIES)
+    assert mapped.phi(QUERIES).shape[1] > 1000
+    assert not any("norm 1" in fact.why for c in plain.conditions for fact in c.grounds.facts)
+    with pytest.raises(ConfigError, match="a query has 3 features"):
+        plain.phi(np.zeros((1, 3)))
