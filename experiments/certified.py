@@ -363,7 +363,7 @@ def training_curve(
             with entry.runs.console.progress(f"training, {label}") as report:
                 return _over_training(report, head, prepared, settings), {}
 
-        frame, _ = entry.runs.once(overrides, label, make, "_over_training", modules=(__name__,))
+        frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {"k counts": RELATIONS[relation].ball, "accuracy at the start": float(frame["nominal_accuracy"].iloc[0])}
         return ({**row, **about, "epochs": int(frame["epoch"].max())} for row in frame.to_dict("records"))
@@ -601,7 +601,8 @@ def _maps(
             pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(**known),
         ]
         accuracy = float((labels[len(lifted) :] == dataset.test.labels).mean())
-        return pd.concat(parts).assign(**key, **{"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)})
+        about: Key = {"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)}
+        return pd.concat(parts).assign(**key, **about)
 
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)

@@ -26,11 +26,11 @@ from agt_cli.report.record import RunRecord
 Draw = Callable[[RunRecord, pd.DataFrame, str], None]
 """Called with the record, the data and the name of the files."""
 IN_WORDS = {
-    "smooth_cauchy": "smooth sensitivity, Cauchy noise",
+    "smooth_cauchy": "smooth sensitivity",
     "global_sensitivity": "global sensitivity",
     "noisy_argmax": "subsample and aggregate",
-    "randomized_response": "randomised response by stable distance",
-    "gaussian_margin": "Gaussian noise by stable distance",
+    "randomized_response": "randomised response",
+    "gaussian_margin": "Gaussian margin",
     "release_weights": "released weights",
     "paper": "published rules",
 }
@@ -166,7 +166,7 @@ def planes(
         for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
             for place, panel in zip(places, panels, strict=True):
                 _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
-            places[0].set_ylabel(f"{claim} ({in_words(profile)})", fontsize=8)
+            places[0].set_ylabel(f"{claim} ({in_words(str(profile))})", fontsize=8)
         for place, panel in zip(axes[0], panels, strict=True):
             place.set_title(fill(panel, 18), fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")

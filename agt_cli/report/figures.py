@@ -260,8 +260,9 @@ def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: A
     labels = {name: handle for axes in drawn for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
     names = [clip(name) for name, _ in shown]
-    place, columns = ("right upper", 1) if beside else ("lower left", columns_of(names, figure.get_figwidth()))
-    figure.legend([handle for _, handle in shown], names, loc=f"outside {place}", ncols=columns, **style)
+    columns = 1 if beside else columns_of(names, figure.get_figwidth())
+    place: Any = "outside right upper" if beside else "outside lower left"
+    figure.legend([handle for _, handle in shown], names, loc=place, ncols=columns, **style)
 
 
 def _last(handle: Any) -> float:
@@ -454,7 +455,7 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
-    step = "pre" if chart.steps else None
+    step: Any = "pre" if chart.steps else None
     for name, rows in part.sort_values(chart.x).groupby("series", sort=False):
         marks: dict[str, Any] = {"markersize": 3.5, "markevery": max(1, len(rows) // 10), "linewidth": 1.4}
         marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
