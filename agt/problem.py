@@ -88,7 +88,7 @@ class Problem:
             them: a model read back without its data. It matters only where no size was declared.
 
     Raises:
-        ConfigError: a vote of margins, and not two classes.
+        ConfigError: a vote of margins, and not two classes; labels that flip, and may be part of ids.
     """
 
     dataset: Dataset
@@ -97,6 +97,11 @@ class Problem:
     records: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if RELATIONS[self.settings.relation.name].labels and not self.dataset.label_free:
+            raise ConfigError(
+                "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
+                "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
+            )
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a sum could be certified "
@@ -182,11 +187,11 @@ def _check_linear(settings: Settings) -> None:
 
 
 def _check_flips(settings: Settings) -> None:
-    """Refuse what cannot count flipped labels: all but ridge regressions, and units of several rows; by key."""
+    """Refuse what nothing is proved of where labels flip: all but linear heads, and units of several rows; by key."""
     relation, certificate = settings.relation, settings.certificate
     if not RELATIONS[relation.name].labels:
         return
-    if getattr(certificate, "learner", None) != "ridge":
+    if not certificate.linear or certificate.removable or getattr(certificate, "learner", "ridge") != "ridge":
         moving(relation.name)
     if relation.unit_rows > 1:
         raise ConfigError(

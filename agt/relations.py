@@ -27,8 +27,8 @@ Formal guarantees
     less changes one batch of an epoch and one member of an ensemble; a unit replaced, or one removed while another comes,
     changes two at most, each by one unit gone, one come, or both.
     flip. The records stay and up to k labels change, so no batch's size, and no sum but by what labels do. No rule here is
-    for boxes: ``moving`` refuses it, and certificates/flips.py counts it. A record's batch and shard depend on its own
-    unit's id, and under flip ids are made without labels (``Dataset.label_free``): so one flip changes one member.
+    for boxes: ``moving`` refuses it; certificates/flips.py counts it, and training/linear.py bounds what it does. Ids are
+    made without labels (``Dataset.label_free``), so one flip changes one batch of an epoch and one member.
     One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
     and none gone: a shard sees such halves of an edit (certificates/votes.py). Boxes hold and nest for them. Write B(D, r)
     for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
@@ -186,8 +186,9 @@ def moving(name: RelationName) -> Relation:
     rule = RELATIONS[name]
     if rule.labels:
         raise ConfigError(
-            f"relation={name}: changed labels are counted by ridge regressions alone: use certificate=votes learner=ridge "
-            "(ensemble.members=1: one head on all records), or relation=substitute, to which a flip is a record replaced"
+            f"relation={name}: changed labels are counted by linear heads alone: use certificate=votes learner=ridge "
+            "(exact; ensemble.members=1: one head on all records), certificate=stability or erm; or relation=substitute, "
+            "to which a flip is a record replaced"
         )
     return rule
 

@@ -55,7 +55,7 @@ with the lower, mu would be overstated. method.md section 8 has it right.
 
 What may be concluded of a mechanism that was run once, from how many of its canaries' coins were guessed.
 
-    guesses_from(scores, included, k, l)        scores of canaries -> how many of the surest guesses are right
+    right_guesses(scores, included, k, l)       scores of canaries -> how many of the surest guesses are right
     one_run_epsilon(..., bound="exact")         a lower bound on epsilon from them, by one of ``BOUNDS``
     planned_guesses(...), canaries_needed(...)  how many guesses to make, fixed before the run; how many canaries at least
 
@@ -120,7 +120,7 @@ Sources: Steinke, Nasr and Jagielski 2023 (the game); Mahloujifar, Melis and Cha
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, expit, logit, ndtr, ndtri
@@ -175,14 +175,15 @@ class Mistakes:
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-def upper_limit(events: int, trials: int, error: float) -> float:
-    """The Clopper-Pearson upper limit of a rate: above the true one but with probability ``error``."""
-    return 1.0 if events == trials else float(betainccinv(events + 1, trials - events, error))
+def upper_limit(events: Any, trials: Any, error: float) -> Any:
+    """The Clopper-Pearson upper limit of a rate, or of each of many: above the true one but with probability ``error``; of
+    no trials 1."""
+    return np.where(events < trials, betainccinv(events + 1, np.maximum(trials - events, 0.5), error), 1.0)[()]
 
 
-def lower_limit(events: int, trials: int, error: float) -> float:
-    """The Clopper-Pearson lower limit of a rate."""
-    return 0.0 if events == 0 else float(betaincinv(events, trials - events + 1, error))
+def lower_limit(events: Any, trials: Any, error: float) -> Any:
+    """The Clopper-Pearson lower limit, likewise; of no trials 0."""
+    return np.where(events > 0, betaincinv(np.maximum(events, 0.5), trials - events + 1, error), 0.0)[()]
 
 
 def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
@@ -518,33 +519,9 @@ OneRunBound = Literal["exact", "gdp"]
 BOUNDS: tuple[OneRunBound, ...] = get_args(OneRunBound)
 
 
-@dataclass(frozen=True)
-class Guesses:
-    """How a guesser did in one run.
-
-    Attributes:
-        right: guesses that were.
-        made: guesses; the other canaries were left out.
-        canaries: each in by its own fair coin.
-
-    Raises:
-        ValueError: no guesses, more right than made, or more made than canaries.
-    """
-
-    right: int
-    made: int
-    canaries: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.right <= self.made <= self.canaries or not self.made:
-            raise ValueError(
-                f"{self.right} right of {self.made} guesses on {self.canaries} canaries: "
-                "need 1 <= made <= canaries, 0 <= right <= made"
-            )
-
-
-def guesses_from(scores: np.ndarray, included: np.ndarray, positive: int, negative: int) -> Guesses:
-    """The ``positive`` canaries with the highest scores are guessed to be in, the ``negative`` with the lowest to be out.
+def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negative: int) -> int:
+    """How many guesses are right: the ``positive`` canaries with the highest scores are guessed to be in, the ``negative``
+    with the lowest to be out.
 
     Equal scores come in an order that is drawn from a fixed seed: neither the coins nor the canaries' places decide.
 
@@ -563,7 +540,7 @@ def guesses_from(scores: np.ndarray, included: np.ndarray, positive: int, negati
         raise ValueError(f"{positive} guesses of in and {negative} of out on {m} canaries")
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]
-    return Guesses(int(coins[m - positive :].sum() + (~coins[:negative]).sum()), positive + negative, m)
+    return int(coins[m - positive :].sum() + (~coins[:negative]).sum())
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -611,9 +588,7 @@ def _alarm(power: float, mu: float) -> float:
 # -- audits ------------------------------------------------------------------------------------------------------------
 
 
-def one_run_epsilon(
-    right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: OneRunBound, events: int = 1
-) -> float:
+def one_run_epsilon(right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: OneRunBound) -> float:
     """A lower bound on epsilon at ``delta``; 0 where nothing is shown. With ``right = guesses`` it is the most that so many
     guesses could ever show.
 
@@ -623,19 +598,21 @@ def one_run_epsilon(
         canaries: each in by its own fair coin.
         confidence: that the bound holds, at least one half.
         bound: says for which mechanisms it holds.
-        events: how many numbers of guesses, guessers or bounds were tried before the best was taken: the error probability
-            is shared among them.
 
     Raises:
         ValueError: counts that contradict themselves, delta outside [0, 1), no delta for a Gaussian curve, a confidence
             below one half, or another bound.
     """
-    Guesses(right, guesses, canaries)
+    if not 0 <= right <= guesses <= canaries or not guesses:
+        raise ValueError(
+            f"{right} right of {guesses} guesses on {canaries} canaries: need 1 <= guesses <= canaries and "
+            "0 <= right <= guesses"
+        )
     if bound not in BOUNDS:
         raise ValueError(f"bound={bound}: choose from {', '.join(BOUNDS)}")
-    if not 0 <= delta < 1 or not 0.5 <= confidence < 1 or events < 1:
-        raise ValueError(f"delta={delta}, confidence={confidence}, events={events}: need [0, 1), [0.5, 1) and 1 or more")
-    counts, error = (right, guesses, canaries), (1 - confidence) / events
+    if not 0 <= delta < 1 or not 0.5 <= confidence < 1:
+        raise ValueError(f"delta={delta}, confidence={confidence}: need [0, 1) and [0.5, 1)")
+    counts, error = (right, guesses, canaries), 1 - confidence
     if bound == "exact":
         return _greatest(lambda epsilon: exact(*counts, epsilon, delta) * (1 + UP) <= error)
     if not delta:

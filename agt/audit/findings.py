@@ -21,7 +21,6 @@ VERSION: Literal["agt.audit/1"] = "agt.audit/1"
 LOWER = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
 UnitShare = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"\S")]
 Words = tuple[str, ...]
 DIGITS = 3

@@ -77,9 +77,6 @@ Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
 BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
-NEWCOMER = "a newcomer of the audit"
-NO_DATA = "no data: neighbouring evidence by the definition"
-IN_TABLE = "any excess on this pair, in what the mechanism says it draws with; not what it draws"
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class NeighbourPair:
 
     first: Side
     second: Side
-    where: str = NO_DATA
+    where: str = "no data: neighbouring evidence by the definition"
 
     @property
     def moved(self) -> int:
@@ -154,7 +151,7 @@ class Exact:
         """To compare pairs by."""
         return float("inf") if self.value is None else self.value
 
-    def finding(self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = IN_TABLE) -> Finding:
+    def finding(self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = "") -> Finding:
         """What is known of a pair without a draw."""
         claimed, value = Claimed.of(guarantee), self.value
         if value is not None:  # on the side of the claim that the exact comparison says: a float of it may be on the other
@@ -165,7 +162,8 @@ class Exact:
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
             subject, str(guarantee), attack, effort, outcome, meaning, claimed.measure, claimed.value, claimed.shown_delta,
-            value, Strength.CERTAIN, noticeable=noticeable,
+            value, Strength.CERTAIN,
+            noticeable=noticeable or "any excess on this pair, in what the mechanism says it draws with; not what it draws",
         )  # fmt: skip
 
 
@@ -187,7 +185,8 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     if any(p > slack and not q for p, q in chances):
         return Exact(None, exceeds=True)
     ratios = [(p - slack) / q for p, q in chances if q]
-    return Exact(max(0.0, *map(_logarithm, (ratio for ratio in ratios if ratio > 0))) if ratios else 0.0, exceeds)
+    parts = ((Decimal(ratio.numerator), Decimal(ratio.denominator)) for ratio in ratios if ratio > 0)
+    return Exact(max([0.0, *(float(UPWARDS.ln(UPWARDS.divide(*each))) for each in parts)]), exceeds)
 
 
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
@@ -352,10 +351,6 @@ def _normal(p: Fraction) -> float:
     return float(ndtri(float(p))) if p <= Fraction(1, 2) else -float(ndtri(float(1 - p)))
 
 
-def _logarithm(ratio: Fraction) -> float:
-    return float(UPWARDS.ln(UPWARDS.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))))
-
-
 # -- the pair of a run at which most can be told -----------------------------------------------------------------------
 
 
@@ -480,7 +475,9 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             return
         seen.add(unit)
         rows = np.flatnonzero(records.units == unit)
-        left, newcomer = without(records, rows), _newcomer(records, query, row % problem.classes, row)
+        left, name = without(records, rows), np.array([f"a newcomer of the audit {row + 1}"])
+        features, label = query[None].astype(records.features.dtype), np.array([row % problem.classes], dtype=np.int64)
+        newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         less, plus = f"without unit {unit!r} (rows: {len(rows)})", f"with a newcomer like query {row + 1}"
         if replaces:
             yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
@@ -503,7 +500,12 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     if (head := model.linear_head) is not None:
         phi, start, scores = head.phi(queries), 0, []
         for piece in pieces(records.features):
-            sizes, seen = _residuals(head, piece, records.labels[start : start + len(piece)])
+            seen, labels = head.phi(piece), records.labels[start : start + len(piece)]
+            logits = logits_of(head.trained.weight, seen)
+            if logits.shape[1] == 1:
+                sizes = np.abs(expit(logits[:, 0]) - labels)
+            else:
+                sizes = np.linalg.norm(softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1)
             scores.append(sizes * np.abs(phi @ seen.T))
             start += len(piece)
         return np.concatenate(scores, axis=1)
@@ -513,29 +515,10 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     return -np.asarray(lead)[None]
 
 
-def _newcomer(records: Records, query: np.ndarray, label: int, row: int) -> Records:
-    name = np.array([f"{NEWCOMER} {row + 1}"])
-    features = query[None].astype(records.features.dtype)
-    return Records(features, np.array([label], dtype=np.int64), name, name, np.zeros(1, dtype=bool))
-
-
-def _residuals(model: LinearModel, features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """([n] sizes of the loss's derivative in the logits, [n, w] features)."""
-    phi = model.phi(features)
-    logits = logits_of(model.trained.weight, phi)
-    if logits.shape[1] == 1:
-        return np.abs(expit(logits[:, 0]) - labels), phi
-    return np.linalg.norm(softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1), phi
-
-
 GRID, GRID_ERROR = 40_001, 1e-4  # points, and more than their sums err by
 PULLS = (0, 3, 30)  # records that draw the minimiser to one side, where a newcomer of the other class weighs most
 MAX_DETERMINANTS = 64  # coordinates up to which the score has the determinants, too
 OnDone = Callable[[int], None]
-
-
-def ignore(done: int) -> None:
-    """Nobody is told how many releases were drawn."""
 
 
 # -- noise on weights --------------------------------------------------------------------------------------------------
@@ -571,7 +554,7 @@ def audit_weights(
     mechanism: ReleaseWeights,
     heads: Heads,
     plan: TrialPlan,
-    on_done: OnDone = ignore,
+    on_done: OnDone = lambda done: None,
     release: Callable[[np.ndarray, float, GaussianDP, Randomness], ReleasedWeights] = release_weights,
 ) -> tuple[Finding, ...]:
     """The exact mu of this pair, the one that is shown by releases, and the size of all their noise.
@@ -677,16 +660,10 @@ class Problems:
         )
 
     @classmethod
-    def of_run(
-        cls, model: LinearModel, mechanism: ObjectivePerturbation, anchors: np.ndarray, count: int, seed: int
-    ) -> "Problems | None":
-        """Of some neighbours of a run, the problem whose minimiser is farthest from the run's; None: none was found.
-        Arguments as of ``farthest``."""
-        pair = farthest(model, anchors, count, seed)
-        if pair is None:
-            return None
-        (other, heads), shape = pair, Shape.of(model, mechanism.weight_decay)
-        return cls(problem_of(model, shape), problem_of(other, shape), shape, heads.where)
+    def of_run(cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str) -> "Problems":
+        """Of a run and what was trained on a neighbour."""
+        shape = Shape.of(model, weight_decay)
+        return cls(problem_of(model, shape), problem_of(other, shape), shape, where)
 
     def score(self, theta: np.ndarray, tilt: float) -> float:
         """The logarithm of the second side's density over the first's, but for the determinants of wide problems."""
@@ -699,7 +676,7 @@ class Problems:
 
 
 def audit_objective(
-    guarantee: ApproximateDP, problems: Problems, noises: Noises, plan: TrialPlan, on_done: OnDone = ignore
+    guarantee: ApproximateDP, problems: Problems, noises: Noises, plan: TrialPlan, on_done: OnDone = lambda done: None
 ) -> tuple[Finding, ...]:
     """What is shown by releases of a pair.
 

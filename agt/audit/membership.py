@@ -85,10 +85,10 @@ import torch
 from joblib import Parallel, delayed
 from pydantic import Field
 from safetensors.torch import load, save
-from scipy.special import betainccinv, betaincinv, expit, log_expit, logsumexp
+from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm, rankdata
 
-from agt.audit.estimates import Guesses, Mistakes, guesses_from, lower_limit, upper_limit
+from agt.audit.estimates import Mistakes, lower_limit, right_guesses, upper_limit
 from agt.audit.findings import Finding, counterexamples
 from agt.audit.neighbours import Edited, neighbours_of, with_added
 from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
@@ -146,11 +146,6 @@ class RocPoint:
     def tpr_limits(self) -> tuple[float, float]:
         """Clopper-Pearson."""
         return _limits(self.found, self.mistakes.having, self.confidence)
-
-    @property
-    def advantage(self) -> float:
-        """TPR - FPR; balanced accuracy is half of it, and a half."""
-        return self.tpr - self.fpr
 
     @property
     def advantage_limits(self) -> tuple[float, float]:
@@ -254,8 +249,7 @@ def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     chosen = np.take_along_axis(logits, index, axis=-1)[..., 0]
     others = logits.copy()
     np.put_along_axis(others, index, -np.inf, axis=-1)
-    phi: np.ndarray = chosen - logsumexp(others, axis=-1)
-    return phi
+    return chosen - logsumexp(others, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -281,14 +275,14 @@ class Reference:
         return Reference(self.phi[kept], self.included[kept])
 
     @cached_property
-    def within(self) -> "Gaussians":
-        """Of the models with each record."""
-        return Gaussians.of(self.phi, self.included)
+    def within(self) -> tuple[np.ndarray, np.ndarray]:
+        """``gaussians`` of the models with each record."""
+        return gaussians(self.phi, self.included)
 
     @cached_property
-    def outside(self) -> "Gaussians":
+    def outside(self) -> tuple[np.ndarray, np.ndarray]:
         """Of those without it."""
-        return Gaussians.of(self.phi, ~self.included)
+        return gaussians(self.phi, ~self.included)
 
     @cached_property
     def pairs(self) -> "Reference":
@@ -315,37 +309,20 @@ class Reference:
         return int(with_it.min(initial=len(self.phi))), int((len(self.phi) - with_it).min(initial=len(self.phi)))
 
 
-@dataclass(frozen=True)
-class Gaussians:
-    """A normal law of phi for each record.
+def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([n] mean, [n] standard deviation) of phi [m, n] over the models used for each record [m, n].
 
-    Attributes:
-        mean, sd: [n].
-        count: [n] models behind each mean.
-        pooled: whether one variance stands for all records.
+    Raises:
+        ConfigError: a record has fewer than two models.
     """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    count: np.ndarray
-    pooled: bool
-
-    @classmethod
-    def of(cls, phi: np.ndarray, used: np.ndarray) -> "Gaussians":
-        """Raises ConfigError: a record has fewer than two models."""
-        count = used.sum(axis=0)
-        if count.min(initial=2) < 2:
-            raise ConfigError(too_few(len(phi)))
-        mean = np.where(used, phi, 0).sum(axis=0) / count
-        squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
-        pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
-        variance = np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
-        return cls(mean, np.maximum(np.sqrt(variance), TINY), count, pooled)
-
-    def logpdf(self, phi: np.ndarray) -> np.ndarray:
-        """[n]."""
-        law: np.ndarray = norm.logpdf(phi, self.mean, self.sd)
-        return law
+    count = used.sum(axis=0)
+    if count.min(initial=2) < 2:
+        raise ConfigError(too_few(len(phi)))
+    mean = np.where(used, phi, 0).sum(axis=0) / count
+    squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
+    pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
+    variance = np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
+    return mean, np.maximum(np.sqrt(variance), TINY)
 
 
 def too_few(models: int) -> str:
@@ -358,18 +335,18 @@ def too_few(models: int) -> str:
 
 def loss_scores(phi: np.ndarray, reference: Reference | None = None) -> np.ndarray:
     """[n] ln p of the record's label."""
-    scores: np.ndarray = log_expit(phi)
-    return scores
+    return log_expit(phi)
 
 
 def lira_online(phi: np.ndarray, reference: Reference) -> np.ndarray:
     """[n] the logarithm of the likelihood ratio."""
-    return reference.within.logpdf(phi) - reference.outside.logpdf(phi)
+    return norm.logpdf(phi, *reference.within) - norm.logpdf(phi, *reference.outside)
 
 
 def lira_offline(phi: np.ndarray, reference: Reference) -> np.ndarray:
     """[n] how many standard deviations phi lies above models without the record."""
-    return (phi - reference.outside.mean) / reference.outside.sd
+    mean, sd = reference.outside
+    return (phi - mean) / sd
 
 
 def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
@@ -377,8 +354,7 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     p, out = expit(reference.phi), ~reference.included
     outside = np.where(out, p, 0).sum(axis=0) / np.maximum(out.sum(axis=0), 1)
     ratio = expit(phi) / (((1 + A) * outside + (1 - A)) / 2)
-    scores: np.ndarray = np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio)
-    return scores
+    return np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio)
 
 
 ATTACKS: Mapping[str, Callable[[np.ndarray, Reference], np.ndarray]] = {
@@ -428,8 +404,9 @@ class Rehearsal:
         return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
 
 
-def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guesses:
-    """Which units the first shadow model was trained on, guessed by LiRA from the others: an audit in one run.
+def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> int:
+    """How many guesses are right of which units the first shadow model was trained on, by LiRA from the others: an audit in
+    one run.
 
     Each unit was in it by a fair coin of its own, and the other models, its complement left out, saw other coins: given
     the first model, guesses depend on nothing that the coins decided. So the bounds of one run hold for whatever privacy
@@ -443,7 +420,7 @@ def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guess
     scores = lira_online(reference.phi[0], reference.but(0, *opposite.tolist()))
     _, first, place = np.unique(units, return_index=True, return_inverse=True)
     half = guesses // 2
-    return guesses_from(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
+    return right_guesses(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
 
 
 def spread_of(values: Iterable[float]) -> tuple[float, float]:
@@ -518,20 +495,23 @@ def compare_labels(
 # -- the most exposed --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Exposure:
-    """How exposed each of some records is to LiRA.
+def exposure(phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> dict[str, np.ndarray]:
+    """How exposed each of some records is to LiRA: columns by name, [n] each.
 
     Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it: what it does to phi is an
     experiment, free of every other difference between members and non-members, and of the sizes of halves.
 
-    Attributes:
-        score: [n] ln of the likelihood ratio, online, of the model that is audited.
-        error: [n] its standard error from the means' uncertainty (asymptotic).
-        shift: [n] by how many standard deviations training on the record raises phi, on average over shadow models.
-        shift_error: [n] its standard error.
-        chance: [n] such a shift is by chance alone at most so likely.
-        adjusted: [n] the same, times the number of records that were looked at (Bonferroni), at most 1.
+    Args:
+        looked_at: [n] bool, the records that compete for being the most exposed.
+
+    Returns:
+        score_lira: ln of the likelihood ratio, online, of the model that is audited; standard_error: from the means'
+        uncertainty (asymptotic). shift: by how many standard deviations training on the record raises phi, on average over
+        shadow models; shift_error: its standard error; p_shift: such a shift is by chance alone at most so likely;
+        p_of_all: the same, times the number of records that were looked at (Bonferroni), at most 1.
+
+    Raises:
+        ConfigError: fewer than two pairs of models.
 
     Formal guarantees
         Models come in pairs, one on a half of the units and one on all others, and are far from independent of each other:
@@ -543,46 +523,32 @@ class Exposure:
         P(S >= x) <= ``RADEMACHER`` P(N(0, 1) >= x) for every x (Bentkus and Dzindzalieta 2015): that is ``chance``, at any
         number of pairs.
     """
-
-    score: np.ndarray
-    error: np.ndarray
-    shift: np.ndarray
-    shift_error: np.ndarray
-    chance: np.ndarray
-    adjusted: np.ndarray
-
-    @classmethod
-    def of(cls, phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> "Exposure":
-        """Args: looked_at: [n] bool, the records that compete for being the most exposed.
-
-        Raises ConfigError: fewer than two pairs of models."""
-        reference = reference.pairs
-        having, lacking = reference.with_and_without
-        if len(having) < 2:
-            raise ConfigError(too_few(len(reference.phi)))
-        within, outside = reference.within, reference.outside
-        pulls = ((phi - law.mean) / law.sd**2 for law in (within, outside))
-        moved = (pull * (side - side.mean(axis=0)) for pull, side in zip(pulls, (having, lacking), strict=True))
-        error = _error_of_mean(next(moved) - next(moved))
-        squares = (having - within.mean) ** 2 + (lacking - outside.mean) ** 2
-        sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)
-        difference = (having - lacking) / sd
-        weight = np.maximum(np.sqrt((difference**2).sum(axis=0)), TINY)
-        chance = np.minimum(1.0, RADEMACHER * norm.sf(difference.sum(axis=0) / weight))
-        adjusted = np.minimum(1.0, chance * max(1, int(looked_at.sum())))
-        shift, shift_error = difference.mean(axis=0), _error_of_mean(difference)
-        return cls(lira_online(phi, reference), error, shift, shift_error, chance, adjusted)
+    reference = reference.pairs
+    having, lacking = reference.with_and_without
+    if len(having) < 2:
+        raise ConfigError(too_few(len(reference.phi)))
+    laws = (reference.within, reference.outside)
+    pulls = ((phi - mean) / sd**2 for mean, sd in laws)
+    moved = (pull * (side - side.mean(axis=0)) for pull, side in zip(pulls, (having, lacking), strict=True))
+    error = _error_of_mean(next(moved) - next(moved))
+    squares = (having - laws[0][0]) ** 2 + (lacking - laws[1][0]) ** 2
+    sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)
+    difference = (having - lacking) / sd
+    weight = np.maximum(np.sqrt((difference**2).sum(axis=0)), TINY)
+    chance = np.minimum(1.0, RADEMACHER * norm.sf(difference.sum(axis=0) / weight))
+    return {
+        "score_lira": lira_online(phi, reference),
+        "standard_error": error,
+        "shift": difference.mean(axis=0),
+        "shift_error": _error_of_mean(difference),
+        "p_shift": chance,
+        "p_of_all": np.minimum(1.0, chance * max(1, int(looked_at.sum()))),
+    }
 
 
 def _error_of_mean(rows: np.ndarray) -> np.ndarray:
     """[n] standard error of the mean of [p, n] independent rows."""
-    error: np.ndarray = rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
-    return error
-
-
-def upside_down(roc: Roc, confidence: float) -> bool:
-    """Whether scores are surely higher for non-members: an area whose upper limit is below a half, and itself below .45."""
-    return roc.area < 0.45 and roc.area_limits(confidence)[1] < 0.5
+    return rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
 
 
 def fewest(rate: float, others: int) -> str:
@@ -612,8 +578,7 @@ class Contrast:
     def value(self) -> np.ndarray:
         """The difference of the shares; NaN where no model has the record, or all have it."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            difference: np.ndarray = self.right_with / self.having - self.right_without / self.without
-        return difference
+            return self.right_with / self.having - self.right_without / self.without
 
     @property
     def error(self) -> np.ndarray:
@@ -623,15 +588,16 @@ class Contrast:
             share = right / np.maximum(count, 1)
             return np.where(count > 1, share * (1 - share) / np.maximum(count - 1, 1), np.inf)
 
-        spread: np.ndarray = np.sqrt(variance(self.right_with, self.having) + variance(self.right_without, self.without))
-        return spread
+        return np.sqrt(variance(self.right_with, self.having) + variance(self.right_without, self.without))
 
     def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """(least, greatest) contrasts; all that are looked at lie between theirs with this confidence."""
         error = (1 - confidence) / looks / 4
-        low_with, high_with = _limits_of_each(self.right_with, self.having, error)
-        low_without, high_without = _limits_of_each(self.right_without, self.without, error)
-        return low_with - high_without, high_with - low_without
+        sides = (self.right_with, self.having, error), (self.right_without, self.without, error)
+        (low, low_without), (high, high_without) = (
+            [limit(*side) for side in sides] for limit in (lower_limit, upper_limit)
+        )
+        return low - high_without, high - low_without
 
     def take(self, places: np.ndarray) -> "Contrast":
         """Those at some places of the flattened arrays."""
@@ -650,11 +616,7 @@ def memorisation(included: np.ndarray, right: np.ndarray) -> Contrast:
     Args:
         included: [m, n] bool, which model was trained on which record.
         right: [m, n] bool, which model gives a record its own label.
-
-    Raises:
-        ConfigError: shapes that do not go together.
     """
-    _check(included, right)
     having = included.sum(axis=0)
     return Contrast((included & right).sum(axis=0), having, (~included & right).sum(axis=0), len(included) - having)
 
@@ -666,7 +628,6 @@ def influence(included: np.ndarray, right: np.ndarray, sources: np.ndarray, targ
         included, right: as for ``memorisation``.
         sources, targets: places of records.
     """
-    _check(included, right)
     had, absent = included[:, sources].astype(np.float32), ~included[:, targets]
     hits = (absent & right[:, targets]).astype(np.float32)
     asked = absent.astype(np.float32)
@@ -692,18 +653,6 @@ def strongest(
     parts = [(c.right_with, c.having, c.right_without, c.without) for *_, c in best]
     joined = [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.empty(0)] * 4
     return np.array([(i, t) for _, i, t, _ in best], dtype=np.int64).reshape(-1, 2), Contrast(*joined)
-
-
-def _check(included: np.ndarray, right: np.ndarray) -> None:
-    if included.shape != right.shape or included.dtype != bool or right.dtype != bool:
-        raise ConfigError(f"included {included.shape} and right {right.shape}: give two arrays of bool of one shape")
-
-
-def _limits_of_each(right: np.ndarray, count: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
-    """Clopper-Pearson limits; nothing is known of a share of no models."""
-    wrong = count - right
-    low = np.where(right > 0, betaincinv(np.maximum(right, 0.5), wrong + 1, error), 0.0)
-    return low, np.where(wrong > 0, betainccinv(right + 1, np.maximum(wrong, 0.5), error), 1.0)
 
 
 # -- shadow models ------------------------------------------------------------------------------------------------------
@@ -773,19 +722,12 @@ class Shadows:
         logits: [m, n, C] float64, up to a constant of each row.
         failed: (number of the model, why) of those that could not be trained; they have no row above.
         reused: how many were there already.
-
-    Raises:
-        ValueError: shapes disagree.
     """
 
     included: np.ndarray
     logits: np.ndarray
     failed: tuple[Failure, ...] = ()
     reused: int = 0
-
-    def __post_init__(self) -> None:
-        if self.logits.ndim != 3 or self.included.shape != self.logits.shape[:2] or self.included.dtype != bool:
-            raise ValueError(f"included {self.included.shape} does not fit logits {self.logits.shape}")
 
     def __len__(self) -> int:
         return len(self.included)
@@ -948,8 +890,7 @@ def _stored(home: Path, index: int) -> np.ndarray | None:
     for path in sorted(home.glob(f"{_stem(index)}.*.safetensors")):
         content = path.read_bytes()
         if path.name.split(".")[1] == sha256(content).hexdigest():
-            logits: np.ndarray = load(content)["logits"].numpy()
-            return logits
+            return load(content)["logits"].numpy()
         path.unlink(missing_ok=True)
     return None
 

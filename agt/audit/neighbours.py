@@ -64,8 +64,7 @@ _PROBED = 2**20  # names may be probed at once: they are no batch
 
 def on_line(begin: np.ndarray, end: np.ndarray, share: np.ndarray) -> np.ndarray:
     """[n, ...] float64: so far [n] of the way from each beginning to its end."""
-    along: np.ndarray = begin + share.reshape(-1, *[1] * (begin.ndim - 1)) * (end - np.asarray(begin, dtype=np.float64))
-    return along
+    return begin + share.reshape(-1, *[1] * (begin.ndim - 1)) * (end - np.asarray(begin, dtype=np.float64))
 
 
 def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -225,6 +224,11 @@ def members_margins(model: Model, queries: np.ndarray) -> np.ndarray:
     return np.where(own, 1.0, -1.0)
 
 
+def labels_of(margins: np.ndarray) -> np.ndarray:
+    """[T, n] the label of each member, of margins [T, lines, n]."""
+    return (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
+
+
 def _with_its_draws(model: RemovalModel, records: Records) -> Model:
     again, known = neighbouring(model.problem, records), model.known
     phi, labels = training_rows(again, model.features)
@@ -303,7 +307,8 @@ class Editor:
 
     def step(self, of: Edited, target: Target) -> Edited:
         """One k further: what the relation counts as one."""
-        gone, come = self._sides()
+        sides = SIDES[self.terms.relation]
+        gone, come = sides[self.rng.integers(len(sides))]
         leaving, why = self._leaving(of, target) if gone else (None, "")
         story = [] if leaving is None else [f"less {why}"]
         left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
@@ -331,11 +336,6 @@ class Editor:
         return replace(
             of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
         )
-
-    def _sides(self) -> tuple[bool, bool]:
-        """(whether somebody goes, whether somebody comes)."""
-        sides = SIDES[self.terms.relation]
-        return sides[self.rng.integers(len(sides))]
 
     def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
         """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""
@@ -443,8 +443,7 @@ class Editor:
 
     def _reach(self, names: np.ndarray) -> np.ndarray:
         """[names] how far a constant gradient of each would move the parameters."""
-        reach: np.ndarray = self.terms.weight @ self._steps(names)
-        return reach
+        return self.terms.weight @ self._steps(names)
 
     def _elsewhere(self, names: np.ndarray, leaving: str) -> np.ndarray:
         """[names] other shards, and shares of other batches, than the leaver's."""

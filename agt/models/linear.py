@@ -46,7 +46,7 @@ from agt.models.store import (
 )
 from agt.numeric import labels_of, next_up, signed_margins, step_of, upward
 from agt.problem import Problem, Settings
-from agt.relations import rows_at_stake
+from agt.relations import RELATIONS, rows_at_stake
 from agt.settings import ErmConfig, RemovalConfig, StabilityConfig, TrainingConfig, TubeConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
@@ -329,13 +329,13 @@ class LinearModel(ClosedFormModel):
 
     @property
     def by_edit(self) -> Self:
-        """The same head, its certificates counting single edits, a unit gone or a unit come, whatever one k is.
+        """The same head, its certificates counting single edits, a unit gone or a unit come, where one k is both.
 
         They are those of add_remove, to the bit: training, rho and rounding know nothing of the relation but how many rows
         one k moves, and a single edit moves ``unit_rows``.
         """
         sensitivity, rows = self.trained.sensitivity, self.settings.relation.unit_rows
-        if sensitivity.rows == rows:
+        if RELATIONS[self.settings.relation.name].touches == 1:
             return self
         return replace(self, trained=replace(self.trained, sensitivity=replace(sensitivity, rows=rows)))
 

@@ -379,6 +379,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
+        **({"label_free": True} if dataset.label_free else {}),
     }
 
 
@@ -433,6 +434,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
         selection=grounds_of(node["selection"]),
         preprocessing=grounds_of(node["preprocessing"]),
         size=None if size is None else Fact(**size),
+        label_free=node.get("label_free") is True,
         shard=True,
     )
     return dataset, records
@@ -532,7 +534,8 @@ KINDS: dict[type[Any], Kind] = {
 
 def kind_of(settings: Settings) -> Kind:
     """What is trained with these settings."""
-    return FlipModel if RELATIONS[settings.relation.name].labels else KINDS[type(settings.certificate)]
+    flips = settings.certificate.votes and RELATIONS[settings.relation.name].labels
+    return FlipModel if flips else KINDS[type(settings.certificate)]
 
 
 def fit(

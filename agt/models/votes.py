@@ -24,7 +24,7 @@ from agt.certificates.flips import flips_to_turn
 from agt.certificates.votes import VoteCertificates, certified_vote, plain_vote
 from agt.data.dataset import ROWS, Records
 from agt.distributed import group
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import UnsoundError
 from agt.facts import Fact, grounds, proved
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import ClosedFormModel, read_features
@@ -239,12 +239,7 @@ class FlipModel(VotesModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """As of votes. Raises ConfigError: ids may have been made from labels, or a unit has several rows."""
-        if not self.problem.dataset.label_free:
-            raise ConfigError(
-                "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
-                "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
-            )
+        """As of votes. Raises ConfigError: a unit has several rows."""
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         strength, members = cast(VotesConfig, self.settings.certificate).strength, list[Pulled]()
         for features, given in self._shards(records):
@@ -296,6 +291,12 @@ class FlipModel(VotesModel):
         """Conditions a-g."""
         exact = proved("flipped labels are counted exactly in each member, and one k moves its count by 1 at most")
         return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
+
+    def logits(self, phi: np.ndarray) -> np.ndarray:
+        """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are one."""
+        if len(self.weight) > 1:
+            return super().logits(phi)
+        return np.ldexp(whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51)
 
     @property
     def farthest(self) -> int:

@@ -6,7 +6,8 @@ training/sensitivity.py, lambda = training.weight_decay and B a public constant.
 Formal guarantees
     F is lambda-strongly convex. With one record more, grad F' - grad F = c(z) phi_z / B, of norm at most C / B everywhere,
     so lambda |theta*' - theta*| <= C / B: rho = C / (lambda B). (Replacing a record moves it by twice that: 002's
-    2 C / (lambda n).) No step size enters.
+    2 C / (lambda n).) No step size enters. Under another label of one record grad F moves by r C / B, r as in
+    training/linear.py, "One label".
     The solver returns some theta with |grad F(theta)| <= tolerance, a public constant, verified on the gradient as computed
     plus a bound on its rounding; so |theta - theta*| <= tolerance / lambda, and two runs differ by 2 tolerance / lambda
     beyond rho. How the solver got there is irrelevant.
@@ -115,7 +116,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     Raises:
         ConfigError: lambda = 0, several batches, a tolerance that rounding alone exceeds.
     """
-    rows = rows_moved(setting.relation)
+    rows = rows_moved(setting.relation, setting.loss)
     check_erm(setting.training)
     plan, reach, strength = setting.plan, setting.loss.reach, setting.training.weight_decay
     rho = next_up(next_up(reach / strength) / plan.normalizer)

@@ -32,6 +32,10 @@ Formal guarantees
         rho = sum over epochs of max over the epoch's steps t of s_t C prod_{s > t} a_s
     whatever D and z are. k records: k rho, through datasets that hold what D and D' share and then some: none of their
     batches exceeds n_max.
+    One label. Let D' be D with another label at z, whose batch that does not change (``Dataset.label_free``): then S' = S
+    - s_t (c(y', f) - c(y, f)) phi_z where z takes part, so r rho bounds this if |c(y', f) - c(y, f)| <= r C. Always r = 2
+    will do. r = 1 does for a softmax, |e_y - e_y'| = sqrt 2 = C, and for one logit (in one_vs_all each class's) if C = 1:
+    sigmoid(f) - 1 and sigmoid(f) are 1 apart, and a clamp brings no two numbers farther apart.
     Rounding. A computed step is within tau_t of the exact one, with g(n) = n u / (1 - n u), u = 2^-53, in any order of
     summation, fused or not:
       - logits err by g(w) R_t, R_t >= |theta_t| public (R_{t+1} = a_t R_t + s_t n_max C + tau_t); c then by
@@ -108,7 +112,7 @@ from agt.data.dataset import Mapped, Records
 from agt.distributed import group, spans
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import COVER, UNIT, gamma_up, next_up
-from agt.relations import moving
+from agt.relations import RELATIONS, moving
 from agt.settings import MOST_BATCHES, RelationConfig, TrainingConfig, default_n_max
 from agt.training.batches import BatchPlan, Recipe, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
@@ -247,12 +251,17 @@ class Schedule:
         return Fraction(self.step) * Fraction(loss.smoothness) * n_max > 2 * Fraction(self.keep)
 
 
-def rows_moved(relation: RelationConfig) -> int:
-    """Records that one k of the relation moves.
+def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
+    """Records that one k of the relation moves, or a label as far as one (see above, "One label").
+
+    Args:
+        loss: of a linear head, whose labels may change; None: of any model.
 
     Raises:
         ConfigError: labels alone change, or the relation divides by the actual batch, whose size one record changes.
     """
+    if loss is not None and RELATIONS[relation.name].labels:
+        return 1 if loss.reach >= 1 else 2
     rule = moving(relation.name)
     if rule.mean:
         raise ConfigError(
@@ -272,7 +281,7 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
         ConfigError: momentum, a step that may expand, or more iterates averaged than there are.
     """
     loss, plan = setting.loss, setting.plan
-    rows = rows_moved(setting.relation)
+    rows = rows_moved(setting.relation, loss)
     check_optimizer(setting.training)
     if average > plan.steps:
         raise ConfigError(f"certificate.average={average}: there are only {plan.steps} steps")

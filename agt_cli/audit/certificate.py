@@ -7,9 +7,9 @@ have been noticed.
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar
@@ -41,7 +41,6 @@ from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model
 from agt.models.votes import VotesModel
-from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
@@ -62,7 +61,13 @@ SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
 EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
+NESTING = {
+    "box": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
+    "tube": ("the ball of k - 1 around D's neighbour lies within that of k around D", "radii"),
+}
+"""Certificate -> (what is claimed of neighbours' bounds, what is compared)."""
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
+Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
 
 
@@ -320,8 +325,7 @@ def roots(
 
     def key(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
         label, near = read(queries)
-        code: np.ndarray = 2 * label + ((near >= level) & (level > 0))
-        return code
+        return 2 * label + ((near >= level) & (level > 0))
 
     rows = np.flatnonzero(key(low, level) != key(high, level))
     low, high, level = low[rows], high[rows], level[rows]
@@ -339,16 +343,8 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
     """
     (label, near), (other, far) = one, two
     if not symmetric:
-        jumped: np.ndarray = (near > far + 1) | ((label != other) & (near > 0))
-        return jumped
-    either: np.ndarray = (abs(near - far) > 1) | ((label != other) & ((near > 0) | (far > 0)))
-    return either
-
-
-def changed(mine: np.ndarray, theirs: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """[n] bool: labels that are held fast and differ all the same."""
-    turned: np.ndarray = (mine != theirs) & held
-    return turned
+        return (near > far + 1) | ((label != other) & (near > 0))
+    return (abs(near - far) > 1) | ((label != other) & ((near > 0) | (far > 0)))
 
 
 def ks_apart(edit: Edited, relation: str) -> int:
@@ -405,117 +401,66 @@ class Certificate:
             )
         if self.farthest > max(model.farthest, 1):
             console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}")
+        then, now = trained.finished.environment, Run.at(record.folder).environment
+        other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
+        other_code = f"the run was made by another agt ({'; '.join(other)})" if other else ""
         with console.progress("certificate audit", "neighbour") as report:
-            auditor = audit_certificates(
-                model, self, given.seed, lambda stage, done, of: report(done, of, done, of)
-            )  # fmt: skip
+            auditor = Auditor(model, self, given.seed, other_code, lambda done, of: report(done, of, done, of))
+            found = auditor.run()
         conditions = (
             f"condition {c.letter} ({c.name}): {c.standing}: {c.why.removeprefix(f'{c.standing}: ')}"
             for c in opened.conditions
         )
-        tally, found = auditor.tally, findings(auditor, _other_code(trained.finished, record))
-        metrics = {"neighbours": tally.trained, "deviation": tally.share, "pairs": tally.pairs}
-        said = (*notes(auditor), *conditions)
-        return Audited.of(trained.finished, found, said, tables=tables(auditor), metrics=metrics)
+        metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
+        said = (*auditor.notes(), *conditions)
+        return Audited.of(trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
 
 
-@dataclass
-class EditTally:
-    """What one kind of edit showed: neighbours planned, trained and refused; the largest deviation over its bound."""
+class Auditor:
+    """An audit of one saved model, and what it saw; counterexamples with the edits that made them.
 
-    planned: int = 0
-    trained: int = 0
-    refused: int = 0
-    share: float = 0.0
-
-
-@dataclass
-class Tally:
-    """What an audit saw; counterexamples with the edits that made them.
+    Args:
+        model: as saved; its problem holds the records that it was trained on.
+        extent: how hard to try.
+        seed: of every choice.
+        other_code: why training may give other numbers than the run's, rounding aside; empty: it may not.
+        on_progress: called with how many neighbours are done, of how many.
 
     Attributes:
-        kinds: (edit in words, distance) -> what it showed.
+        until: the time at which the stage at work begins nothing new.
+        cut: a stage had more to do than time.
+        planned, refused: (edit in words, distance) -> neighbours begun, and those that training refused; ``why``, in its
+            words.
+        went: (edit in words, distance) -> how far each trained neighbour's parameters went of their bound.
+        farthest: how far the neighbour that went farthest of its bound did, its edit and model.
         groups: parameters by name -> the largest deviation over its bound.
         outside: neighbours whose parameters left their bound, in words.
         labels: certified (neighbour, query) pairs looked at; ``turned``: in words, neighbours that changed a label;
             ``wrong``: labels that changed.
         units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
-        why: what training refused, in its words.
         unreached: (neighbour, member) pairs farther than the grid reaches.
         pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which ``stuck`` out; ``compared``
             (pair, query), of which ``torn``: distances more than 1 apart, or a label that turned before its distance was 0.
-        bits: numbers of the run compared with those of training it again, of which ``differ``; None: it was not.
-        idle: the largest deviation of that training over what rounding is allowed.
-        drift: how far ends of boxes lie from its own, at most, in widths of a box.
-        constants, moved: plans of two neighbours with other constants; records that both sides have, in other batches.
-        beside: queries asked at parameters within the bound of their distance, of which ``within`` changed their label.
     """
 
-    kinds: dict[tuple[str, int], EditTally] = field(default_factory=dict)
-    groups: Shares = field(default_factory=dict)
-    outside: list[str] = field(default_factory=list)
-    labels: int = 0
-    turned: list[str] = field(default_factory=list)
-    wrong: int = 0
-    units: int = 0
-    memorised: list[tuple[bool, int]] = field(default_factory=list)
-    why: Counter[str] = field(default_factory=Counter)
-    unreached: int = 0
-    pairs: int = 0
-    ends: int = 0
-    stuck: int = 0
-    compared: int = 0
-    torn: int = 0
-    bits: int | None = None
-    differ: int = 0
-    idle: float = 0.0
-    drift: float = 0.0
-    constants: int = 0
-    moved: int = 0
-    beside: int = 0
-    within: int = 0
-
-    @property
-    def share(self) -> float:
-        """The largest deviation over its bound."""
-        return max(self.groups.values(), default=0.0)
-
-    @property
-    def trained(self) -> int:
-        """Neighbours."""
-        return sum(each.trained for each in self.kinds.values())
-
-    def of(self, edit: Edited) -> EditTally:
-        """Where an edit's kind is counted: by one step's story, or how many steps."""
-        words = edit.story[0] if len(edit.story) == 1 else f"{len(edit.story)} edits after one query"
-        return self.kinds.setdefault((words, edit.distance), EditTally())
-
-
-@dataclass
-class Auditor:
-    """An audit of one saved model.
-
-    Attributes:
-        model: as saved; its problem holds the records that it was trained on.
-        extent: how hard to try.
-        rng: of every choice.
-        on_progress: called with how many neighbours are done, of how many.
-        until: the time at which the stage at work begins nothing new.
-        cut: a stage had more to do than time.
-        farthest: the neighbour that went farthest of its bound.
-    """
-
-    model: Model
-    extent: Certificate
-    rng: np.random.Generator
-    on_progress: Callable[[int, int], None] = lambda done, of: None
-    tally: Tally = field(default_factory=Tally)
-    started: float = field(default_factory=time.monotonic)
-    until: float = math.inf
-    cut: bool = False
-    farthest: tuple[Edited, Model] | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        model: Model,
+        extent: Certificate,
+        seed: int,
+        other_code: str = "",
+        on_progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
+        self.model, self.extent, self.other_code, self.on_progress = model, extent, other_code, on_progress
+        self.started, self.until, self.cut = time.monotonic(), math.inf, False
+        self.planned, self.refused, self.why = Counter[Kind](), Counter[Kind](), Counter[str]()
+        self.went: dict[Kind, list[float]] = defaultdict(list)
+        self.farthest: tuple[float, Edited | None, Model | None] = (0.0, None, None)
+        self.groups, self.outside, self.turned = Shares(), list[str](), list[str]()
+        self.memorised = list[tuple[bool, int]]()
+        self.labels = self.wrong = self.units = self.unreached = 0
+        self.pairs = self.ends = self.stuck = self.compared = self.torn = 0
+        self.rng, self.problem = np.random.default_rng(seed), model.problem
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
@@ -527,15 +472,23 @@ class Auditor:
         self.known = self.model.certify(self.queries)
         self.editor = Editor(Terms.of(self.problem), self.rng)
         self.unchanged = Edited(dataset.train)
-
-    @property
-    def problem(self) -> Problem:
-        """What was trained."""
-        return self.model.problem
+        members = settings.ensemble.members
+        kind = f"certificate={self.certificate}, relation={self.relation}"
+        self.subject = kind if members == 1 else f"{kind}, {members} members"
 
     def read(self, known: Certificates) -> LabelsAndDistances:
         """Labels and distances, of a grid that skips values in its steps."""
         return known.prediction, known.stable_distance if self.dense else known.grid_steps
+
+    @property
+    def share(self) -> float:
+        """The largest deviation over its bound."""
+        return max(self.groups.values(), default=0.0)
+
+    @property
+    def trained(self) -> int:
+        """Neighbours."""
+        return sum(map(len, self.went.values()))
 
     @property
     def exact(self) -> bool:
@@ -547,7 +500,7 @@ class Auditor:
     @property
     def nests(self) -> bool:
         """Whether boxes or balls of neighbours are claimed to lie within one another."""
-        return self.certificate in ("box", "tube") and self.dense and self.exact
+        return self.certificate in NESTING and self.dense and self.exact
 
     @property
     def late(self) -> bool:
@@ -556,17 +509,19 @@ class Auditor:
         self.cut |= late
         return late
 
-    def run(self, on_progress: Callable[[str, int, int], None]) -> None:
-        """Every stage, each with its equal share of the time that is left."""
-        stages = {"training it again": self.again} if self.extent.again else {}
-        stages |= {"edits": self.attack, "pairs with bounds": self.pairs, "leaving one out": self.leave_out}
-        for place, (name, stage) in enumerate(stages.items()):
-            self.on_progress = lambda done, of, name=name: on_progress(name, done, of)  # type: ignore[misc]
+    def run(self) -> tuple[Finding, ...]:
+        """Every stage, each with its equal share of the time that is left; a finding for each claim."""
+        again = [self.again] if self.extent.again else []
+        stages: list[Callable[[], Finding | None]] = [*again, self.attack, self.pair, self.leave_out]
+        made = list[Finding | None]()
+        for place, stage in enumerate(stages):
             self.share_time(len(stages) - place)
-            stage()
+            made.append(stage())
         self.aimed()
-        self.beside_bounds()
-        self.batches()
+        within, dealing = self.beside_bounds(), self.batches()
+        on_record = (finding for finding in made if finding is not None)
+        about_labels = (self._certified(), within, *self._memorisation())
+        return (*on_record, self._parameters(), *about_labels, *self._of_pairs(), dealing)
 
     def share_time(self, stages: int) -> None:
         """Give the next of so many stages its equal share of the time that is left."""
@@ -574,23 +529,25 @@ class Auditor:
             now = time.monotonic()
             self.until = now + max(0.0, self.started + self.extent.seconds - now) / stages
 
+    def lines(self) -> tuple[np.ndarray, np.ndarray]:
+        """([n, ...], [n, ...]) ends of lines from one record to another, and as far again."""
+        rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
+        low, high = self.line_ends[rows].astype(np.float64)
+        return low, 2 * high - low
+
     def roots_of(self, model: Model, most: int | None = None) -> np.ndarray:
         """Queries a rounding away from where a model's label changes, or its certificate of a k ends.
-
-        Lines go from one record to another, and as far again.
 
         Args:
             most: the greatest k, any of which may be looked at; None: each within reach of the edits in turn.
         """
-        rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
-        low, high = self.line_ends[rows].astype(np.float64)
+        low, high = self.lines()
         level = np.arange(len(low)) % (self.extent.farthest + 1)
         level = level if most is None else self.rng.integers(1, most + 1, len(low))
-        found = roots(lambda queries: self.read(model.certify(queries)), low, 2 * high - low, level)
+        found = roots(lambda queries: self.read(model.certify(queries)), low, high, level)
         half = len(found) // 2
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
-        pairs: np.ndarray = found[np.concatenate([chosen, half + chosen])]
-        return pairs
+        return found[np.concatenate([chosen, half + chosen])]
 
     def target(self, distance: int) -> Target:
         """One of the queries that are barely certified at ``distance``, if there are any."""
@@ -605,7 +562,7 @@ class Auditor:
 
     def leave_out(self) -> None:
         """Train without each unit, and see what the model had memorised of it."""
-        train, tally = self.problem.dataset.train, self.tally
+        train = self.problem.dataset.train
         names = np.unique(train.units[~train.public])
         if self.extent.units is not None and len(names) > self.extent.units:
             names = np.sort(self.rng.choice(names, self.extent.units, replace=False))
@@ -617,10 +574,10 @@ class Auditor:
         starts, stops = (np.searchsorted(train.units[order], names, side) for side in ("left", "right"))
         rows = [np.sort(order[start:stop]) for start, stop in zip(starts, stops, strict=True)]
         for edit, theirs, _ in self._trained([Edited(train, gone, (), 1, ("less one",)) for gone in rows]):
-            tally.units += 1
+            self.units += 1
             there = theirs.predict(features[edit.gone]) == train.labels[edit.gone]
             change = right[edit.gone].astype(int) - there.astype(int)
-            tally.memorised += list(zip((distance[edit.gone] >= 1).tolist(), change.tolist(), strict=True))
+            self.memorised += zip((distance[edit.gone] >= 1).tolist(), change.tolist(), strict=True)
 
     def attack(self) -> None:
         """Neighbours made to hurt: half of them anew, half from those that went farthest, one edit further."""
@@ -647,25 +604,22 @@ class Auditor:
 
     def _trained(self, edits: Sequence[Edited]) -> Iterator[tuple[Edited, Model, float]]:
         """Train neighbours while there is time, and hold them against parameters and labels; with how far each went."""
-        for edit in edits:
-            self.tally.of(edit).planned += 1
+        self.planned.update(map(kind_of, edits))
         long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=long)
         for done, edit in enumerate(edits):
             if self.late:
                 return
             self.on_progress(done, len(edits))
-            theirs, counts = next(neighbours), self.tally.of(edit)
+            theirs = next(neighbours)
             if isinstance(theirs, AgtError):
-                counts.refused += 1
-                self.tally.why[str(theirs)] += 1
+                self.refused[kind_of(edit)] += 1
+                self.why[str(theirs)] += 1
                 continue
-            counts.trained += 1
             share = self._contained(edit, theirs)
-            if share > max((each.share for each in self.tally.kinds.values()), default=0.0):
-                self.farthest = edit, theirs
-            counts.share = max(counts.share, share)
-            self._labels(edit, theirs, self.queries, self.known)
+            self.went[kind_of(edit)].append(share)
+            self.farthest = max(self.farthest, (share, edit, theirs), key=lambda each: each[0])
+            self._asked(edit, theirs, self.queries, self.known)
             yield edit, theirs, share
         self.on_progress(len(edits), len(edits))
 
@@ -676,15 +630,15 @@ class Auditor:
             mine = members_of(self.model)[member]
             one = bounds_of(mine).shares(mine, members_of(theirs)[member], k)
             if one is None:
-                self.tally.unreached += 1
+                self.unreached += 1
                 continue
             shares = {name: max(share, shares.get(name, 0.0)) for name, share in one.items()}
         for name, share in shares.items():
-            self.tally.groups[name] = max(self.tally.groups.get(name, 0.0), share)
-        if max(shares.values(), default=0.0) > 1:
-            name = max(shares, key=lambda each: shares[each])
-            self.tally.outside.append(f"{name} at distance {edit.distance} ({', '.join(edit.story)})")
-        return max(shares.values(), default=0.0)
+            self.groups[name] = max(self.groups.get(name, 0.0), share)
+        name = max(shares, key=lambda each: shares[each], default="")
+        if shares.get(name, 0.0) > 1:
+            self.outside.append(f"{name} at distance {edit.distance} ({', '.join(edit.story)})")
+        return shares.get(name, 0.0)
 
     def _changed(self, edit: Edited) -> dict[int, int]:
         """Member -> how many k its records are away; those that an edit leaves alone are left out. One model: 0."""
@@ -699,21 +653,21 @@ class Auditor:
             changed[member] = ks_apart(replace(edit, gone=edit.gone[gone == member], come=come), self.relation)
         return changed
 
-    def _labels(self, edit: Edited, theirs: Model, queries: np.ndarray, known: Certificates) -> None:
+    def _asked(self, edit: Edited, theirs: Model, queries: np.ndarray, known: Certificates) -> None:
         """Labels that are certified as far as the neighbour is, and what it says of these queries."""
         if not len(queries):
             return
         k = max(1, ks_apart(edit, self.relation))
         held = known.stable_distance >= k
-        count = int(changed(known.prediction, theirs.predict(queries), held).sum())
-        self.tally.labels += int(held.sum())
-        self.tally.wrong += count
+        count = int((held & (known.prediction != theirs.predict(queries))).sum())
+        self.labels += int(held.sum())
+        self.wrong += count
         if count:
-            self.tally.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
+            self.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
 
     # -- pairs, each with all its bounds -------------------------------------------------------------------------------
 
-    def pairs(self) -> None:
+    def pair(self) -> None:
         """Neighbours one k away with all their bounds: nesting, and distances 1 apart at most."""
         for done in range(self.extent.bounded):
             if self.late:
@@ -723,52 +677,54 @@ class Auditor:
             try:
                 theirs = neighbour_of(self.model, edit.records)
             except AgtError as error:
-                self.tally.why[str(error)] += 1
+                self.why[str(error)] += 1
                 continue
-            self.tally.pairs += 1
-            if self.nests:
-                self._nested(theirs)
+            self.pairs += 1
+            for mine, other in zip(members_of(self.model), members_of(theirs), strict=True) if self.nests else ():
+                for outer, inner in ((mine, other), (other, mine))[: 2 if self.symmetric else 1]:
+                    out, looked = bounds_of(mine).outside(outer, inner)
+                    self.stuck += out
+                    self.ends += looked
             queries = np.concatenate([self.queries, self.roots_of(theirs)]) if len(self.queries) else self.queries
             if len(queries):
                 sides = self.read(self.model.certify(queries)), self.read(theirs.certify(queries))
-                self.tally.compared += len(queries)
-                self.tally.torn += int(torn(*sides, self.symmetric).sum())
+                self.compared += len(queries)
+                self.torn += int(torn(*sides, self.symmetric).sum())
 
-    def _nested(self, theirs: Model) -> None:
-        for mine, other in zip(members_of(self.model), members_of(theirs), strict=True):
-            for outer, inner in ((mine, other), (other, mine))[: 2 if self.symmetric else 1]:
-                out, looked = bounds_of(mine).outside(outer, inner)
-                self.tally.stuck += out
-                self.tally.ends += looked
-
-    def beside_bounds(self) -> None:
+    def beside_bounds(self) -> Finding:
         """Ask labels at parameters within the bound of a query's distance: no neighbour may reach them, and the certificate
         speaks of them all the same. Members of an ensemble are bounded one by one, and left out."""
-        if self.problem.settings.ensembled:
-            return
-        queries = self.queries[-MAX_BESIDE:]
-        farthest = int(self.known.stable_distance.max(initial=0))
-        if farthest:
-            queries = np.concatenate([queries, self.roots_of(self.model, min(farthest, self.model.farthest))])
-        known = self.model.certify(queries)
-        reach = np.minimum(known.stable_distance, self.model.farthest)
-        queries, ks = queries[reach >= 1], reach[reach >= 1]
-        self.tally.beside = len(queries)
-        self.tally.within = int(bounds_of(self.model).turned(self.model, queries, ks).sum())
+        asked = within = 0
+        if not self.problem.settings.ensembled:
+            queries = self.queries[-MAX_BESIDE:]
+            farthest = int(self.known.stable_distance.max(initial=0))
+            if farthest:
+                queries = np.concatenate([queries, self.roots_of(self.model, min(farthest, self.model.farthest))])
+            reach = np.minimum(self.model.certify(queries).stable_distance, self.model.farthest)
+            asked = int((reach >= 1).sum())
+            within = int(bounds_of(self.model).turned(self.model, queries[reach >= 1], reach[reach >= 1]).sum())
+        looked = f"none of {asked} labels turns" if asked else "no label was asked beside bounds"
+        return counterexamples(
+            f"labels within bounds: {self.subject}",
+            "a label of stable distance L is the same at all parameters within the bound of L",
+            "parameters moved as far as the bound allows, against the label's lead; queries bisected onto edges of "
+            "distances",
+            f"{asked} queries", "labels that turn", float(within) if asked else None,
+            f"{within} of {asked} labels turn within the bound of their distance" if within else looked,
+            "one label; of a linear head a distance that is too long by more than its rounding",
+        )  # fmt: skip
 
     def aimed(self) -> None:
         """Ask queries that are barely certified, where the farthest neighbour moved the label's own line most."""
-        if self.farthest is None or self.late:
+        _, edit, theirs = self.farthest
+        if edit is None or theirs is None or self.late:
             return
-        edit, theirs = self.farthest
         k = max(1, ks_apart(edit, self.relation))
-        rows = self.rng.integers(0, len(self.line_ends), (2, 4 * self.extent.lines))
-        low, high = self.line_ends[rows].astype(np.float64)
-        low, high = (np.concatenate(sides) for sides in zip((low, 2 * high - low), self._across(theirs), strict=True))
+        low, high = (np.concatenate(sides) for sides in zip(self.lines(), self._across(theirs), strict=True))
         both = np.concatenate([low, high]), np.concatenate([high, low])
         queries = roots(lambda queries: self.read(self.model.certify(queries)), *both, np.full(2 * len(low), k))
         if len(queries):
-            self._labels(edit, theirs, queries, self.model.certify(queries))
+            self._asked(edit, theirs, queries, self.model.certify(queries))
 
     def _across(self, theirs: Model) -> tuple[np.ndarray, np.ndarray]:
         """([m, ...], [m, ...]) ends of lines along a linear head's weights, through points as far as can be along what a
@@ -788,61 +744,210 @@ class Auditor:
         low, high = ends.transpose(1, 0, 2).reshape(2, 2, *self.line_ends.shape[1:])
         return low, high
 
-    def batches(self) -> None:
+    def batches(self) -> Finding:
         """Hold the constants and batches of two neighbours, one of them far away, against the run's: no other record may
         have a part in either."""
-        problem, train, tally = self.problem, self.problem.dataset.train, self.tally
+        problem, train, constants, moved = self.problem, self.problem.dataset.train, 0, 0
         config, size, mine = problem.recipe.training.batch, problem.dataset.declared_size, problem.plan
         derived = mine.normalizer if size is None else size / config.count
         due = (config.normalizer or derived, config.n_max or mine.n_max)
         for edit in (self.editor.step(self.unchanged, self.target(1)), Edited(train, np.arange(0, len(train), 2))):
             records = edit.records
             theirs = neighbouring(problem, records).plan
-            tally.constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
+            constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
             steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
             common = np.intersect1d(train.ids, records.ids)
             apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
-            tally.moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
+            moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
             sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
             here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
-            tally.moved += int((here != there).sum())
+            moved += int((here != there).sum())
+        differ = f"{constants} of 4 plans have other constants, {moved} records change their batch or shard"
+        return counterexamples(
+            f"batches and constants: {self.subject}",
+            "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
+            "plans of the run and of two neighbours, one of them with every other record left out",
+            "all records that both have, in the first two epochs", "constants and records that differ",
+            float(constants + moved),
+            differ if constants or moved else "they are the run's own, and those declared", "any that differs",
+        )  # fmt: skip
 
-    def again(self) -> None:
+    def again(self) -> Finding:
         """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
-        records, tally = self.problem.dataset.train, self.tally
+        records, numbers, differ, idle, drift = self.problem.dataset.train, 0, 0, 0.0, 0.0
         kept = self.certificate == "removal"  # its draws are on record, and training would draw anew
         theirs = neighbour_of(self.model, records) if kept else retrained(self.problem, records)
-        tally.bits = 0
         for mine, other in zip(members_of(self.model), members_of(theirs), strict=True):
             bounds = bounds_of(mine)
-            numbers = ([*bounds.parameters(each).values(), *bounds.bounds(each)] for each in (mine, other))
-            for a, b in zip(*numbers, strict=True):
-                tally.bits += a.numel()
-                tally.differ += int((a != b).sum())
-            tally.idle = max(tally.idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
-            tally.drift = max(tally.drift, bounds.drift(mine, other))
+            sides = ([*bounds.parameters(each).values(), *bounds.bounds(each)] for each in (mine, other))
+            for a, b in zip(*sides, strict=True):
+                numbers += a.numel()
+                differ += int((a != b).sum())
+            idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
+            drift = max(drift, bounds.drift(mine, other))
+        meaning, outcome = f"all {numbers} numbers are those of the run, bit for bit", Outcome.STANDS
+        if differ and (idle > 1 or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)):
+            outcome = Outcome.VIOLATED
+            meaning = f"{differ} of {numbers} numbers are not what training gives: the record was changed"
+        elif differ:
+            reason = self.other_code or (
+                "another processor or number of threads would explain it; if env.json of both names the same, nothing does"
+            )
+            outcome = Outcome.REPORTED
+            meaning = f"{differ} of {numbers} numbers differ, parameters within what rounding is allowed: {reason}"
+        on_record = {"box": "parameters and boxes", "tube": "weights and radii"}.get(self.certificate, "weights")
+        return Finding(
+            f"{on_record} on record",
+            "they are what the run's settings and records make",
+            "trained again on the same records, with the same bounds",
+            f"{numbers} numbers compared", outcome, meaning, "numbers that differ", 0.0, found=float(differ),
+            strength=Strength.CERTAIN,
+            noticeable="parameters beyond what rounding is allowed" if self.other_code else "any change beyond rounding",
+        )  # fmt: skip
+
+    # -- findings ------------------------------------------------------------------------------------------------------
+
+    @property
+    def effort(self) -> str:
+        """What was made, and what was not."""
+        train, refused, edited = self.problem.dataset.train, self.refused.total(), self.trained - self.units
+        there, farthest = len(np.unique(train.units[~train.public])), max((k for _, k in self.went), default=0)
+        out = f"{self.units:,} of {there:,} units left out, one at a time"
+        hurt = f"{edited:,} neighbours edited to hurt, up to k = {farthest}" if edited else "no neighbour edited to hurt"
+        cut = "; audit.seconds ended the search" if self.cut else ""
+        return f"{out}; {hurt}{f'; {refused:,} more refused by training' if refused else ''}{cut}"
+
+    def _parameters(self) -> Finding:
+        """That neighbours stay within bounds; and which narrowing would have put one outside: of the parameters that came
+        nearest to it, and farthest. It is of all elements, both ends and every k of a group: a share is that of the one
+        that came nearest."""
+        relation = self.problem.settings.relation
+        bound = {"box": "the box of k", "tube": "the radius of k"}.get(self.certificate, "k times the recorded sensitivity")
+        meaning = f"the farthest neighbour went {share_words(self.share)}"
+        if self.outside:
+            meaning = f"a neighbour went {share_words(self.share)}: {self.outside[0]}"
+        elif not self.trained:
+            meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
+        elif not self.groups:
+            meaning = "every neighbour was farther away than the run's bounds reach: none was kept"
+        shares = sorted(self.groups.items(), key=lambda each: -each[1])
+        ends = [f"{name} by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (*shares[:1], *shares[-1:])]
+        return counterexamples(
+            f"parameters: {self.subject}",
+            f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within {bound}",
+            "neighbours trained by the run's own constants: units left out, and edits made to hurt",
+            self.effort, "deviation/bound", self.share if self.groups else None, meaning,
+            f"all bounds of a group narrowed together: of {' ... '.join(dict.fromkeys(ends))}; the others lie between "
+            "them. Of one bound alone, maybe not", 1.0,
+        )  # fmt: skip
+
+    def _certified(self) -> Finding:
+        meaning = f"none of {self.labels} certified labels changed" if self.labels else "no query is certified at such k"
+        return counterexamples(
+            f"certified labels: {self.subject}",
+            "a label of stable distance L is the same on every dataset within L",
+            f"{len(self.queries)} queries, those bisected onto the edges of labels and distances among them",
+            self.effort, "certified labels that changed", float(self.wrong) if self.labels else None,
+            f"certified labels changed: {self.turned[0]}" if self.turned else meaning, "one label",
+        )  # fmt: skip
+
+    def _memorisation(self) -> Iterator[Finding]:
+        left_out = "each unit left out, and the model asked for its own records"
+        certified, others = ([change for held, change in self.memorised if held == side] for side in (True, False))
+        broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
+        meaning = f"it is exactly 0 for all {len(certified)} certified records" if certified else "no record was certified"
+        yield counterexamples(
+            f"memorisation of certified records: {self.subject}",
+            "P(label right | in) - P(label right | out) is exactly 0 where the record's stable distance is 1 or more",
+            left_out, f"{self.units} units left out, {len(self.memorised)} records asked", "records memorised",
+            float(broken) if certified else None,
+            f"{broken} of {len(certified)} certified records were memorised all the same" if broken else meaning,
+            "one record",
+        )  # fmt: skip
+        if others:
+            yield Finding(
+                "memorisation of other records", "nothing is claimed of records whose stable distance is 0", left_out,
+                f"{len(others)} records asked", Outcome.REPORTED,
+                f"{moved} of {len(others)} are labelled otherwise by the model that never saw them", "records memorised",
+                found=float(moved), strength=Strength.CERTAIN,
+            )  # fmt: skip
+
+    def _of_pairs(self) -> Iterator[Finding]:
+        unit = "distances" if self.dense else "steps of the grid"
+        apart = f"{unit} of neighbours differ by 1 at most, and labels only where both are 0"
+        claims = [("stable distances", apart, self.exact, self.compared, self.torn, "queries")]
+        if nesting := NESTING.get(self.certificate):
+            claims.insert(0, ("nesting", nesting[0], self.nests, self.ends, self.stuck, nesting[1]))
+        for about, claim, claimed, looked, broken, unit in claims:
+            why = f"no {unit} were compared"
+            if not claimed:
+                why = self._unclaimed
+            elif not self.pairs:
+                why = "no neighbour was trained with its bounds (audit.bounded, audit.seconds)"
+            tested = claimed and self.pairs and looked
+            yield counterexamples(
+                f"{about}: {self.subject}", claim,
+                "neighbours one k away, trained with all their bounds; queries bisected onto the edges of both",
+                f"{self.pairs} such neighbours", f"{unit} that break it", float(broken) if tested else None,
+                f"{broken} of {looked} {unit} break it" if tested else why, "one",
+            )  # fmt: skip
+
+    @property
+    def _unclaimed(self) -> str:
+        """Why bounds of neighbours are not claimed to go together."""
+        if self.exact:
+            return "nothing is claimed: the grid of k skips values"
+        if self.certificate == "tube":
+            return (
+                "nothing is claimed: under relation=remove radii go with the run's own gradients, a neighbour's with others"
+            )
+        return f"nothing is claimed: product={self.problem.recipe.training.product} keeps no boxes within one another"
+
+    def notes(self) -> Iterator[str]:
+        """What a reader must know beside the findings."""
+        units = len(np.unique(self.problem.dataset.train.units))
+        yield (
+            "violations are counterexamples and certain; where none was found nothing is proved: the largest deviation "
+            "over its bound says what narrowing would have been noticed"
+        )
+        if self.units < units:
+            limit = "audit.seconds" if self.cut else "audit.units"
+            yield f"{self.units} of {units} units were left out one by one ({limit} limits them, public ones stay)"
+        if self.cut:
+            yield (
+                f"audit.seconds={self.extent.seconds:g} ended the search, each kind of attack having its share: "
+                f"{self.trained:,} of {self.planned.total():,} neighbours begun were trained, and {self.pairs} of "
+                f"{self.extent.bounded} with all their bounds"
+            )
+        yield from (f"training refused {n} neighbours: {why}" for why, n in self.why.most_common(MAX_REFUSALS_SHOWN))
+        if self.unreached:
+            yield f"{self.unreached} neighbours were farther away than the run's bounds reach: none was kept"
+        if any("beyond the ranges" in kind for kind, _ in self.planned):
+            yield (
+                "newcomers marked as beyond the ranges have features that the columns may never hold: certificates are "
+                "about them too"
+            )
+        yield "the edits and deviations tell of private records: this report is for the data owner"
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Neighbours by edit and distance, and how near each group of parameters came to its bound."""
+        farthest = {kind: max(self.went.get(kind, ()), default=0.0) for kind in self.planned}
+        edits = [
+            {"edit": kind[0], "k": kind[1], "planned": self.planned[kind], "trained": len(self.went.get(kind, ())),
+             "refused": self.refused[kind], "deviation / bound": share}
+            for kind, share in sorted(farthest.items(), key=lambda each: -each[1])
+        ]  # fmt: skip
+        groups = [
+            {"parameters": name, "deviation / bound": share,
+             "narrowing of all noticed above, %": 100 * max(0.0, 1 - share)}
+            for name, share in self.groups.items()
+        ]  # fmt: skip
+        return {"certificate_edits": pd.DataFrame(edits), "certificate_parameters": pd.DataFrame(groups)}
 
 
-def audit_certificates(
-    model: Model,
-    extent: Certificate,
-    seed: int,
-    on_progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
-) -> Auditor:
-    """Attack every certificate claim of a saved model.
-
-    Args:
-        model: its problem holds the records that it was trained on.
-        extent: how hard.
-        seed: of the audit's own choices.
-        on_progress: called with the stage and how many of its neighbours are done, of how many.
-
-    Returns:
-        The auditor, whose tally says what was seen.
-    """
-    auditor = Auditor(model, extent, np.random.default_rng(seed))
-    auditor.run(on_progress)
-    return auditor
+def kind_of(edit: Edited) -> Kind:
+    """Where an edit is counted: by one step's story, or how many steps; and its distance."""
+    return edit.story[0] if len(edit.story) == 1 else f"{len(edit.story)} edits after one query", edit.distance
 
 
 def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
@@ -852,106 +957,7 @@ def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
 
 def members_of(model: Model) -> Sequence[Model]:
     """The members of an ensemble, or the one model."""
-    members: Sequence[Model] = getattr(model, "members", (model,))
-    return members
-
-
-def _other_code(run: Run, record: RunRecord) -> str:
-    """Why training may give other numbers than the run's, rounding aside; empty: it may not."""
-    now, then = Run.at(record.folder).environment, run.environment
-    other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
-    return f"the run was made by another agt ({'; '.join(other)})" if other else ""
-
-
-def findings(auditor: Auditor, other_code: str = "") -> tuple[Finding, ...]:
-    """One for each claim.
-
-    Args:
-        other_code: why this machine may train to other bits than the run's; empty: it trains to the same.
-    """
-    return (*_again(auditor, other_code), _contained(auditor), *_labels(auditor), *_pairs(auditor), _dealing(auditor))
-
-
-def _subject(auditor: Auditor) -> str:
-    kind, members = (
-        f"certificate={auditor.certificate}, relation={auditor.relation}",
-        auditor.problem.settings.ensemble.members,
-    )
-    return kind if members == 1 else f"{kind}, {members} members"
-
-
-def _effort(auditor: Auditor) -> str:
-    """What was made, and what was not."""
-    tally, train = auditor.tally, auditor.problem.dataset.train
-    there = len(np.unique(train.units[~train.public]))
-    refused, edited = sum(each.refused for each in tally.kinds.values()), tally.trained - tally.units
-    farthest = max((k for (_, k), each in tally.kinds.items() if each.trained), default=0)
-    out = f"{tally.units:,} of {there:,} units left out, one at a time"
-    hurt = f"{edited:,} neighbours edited to hurt, up to k = {farthest}" if edited else "no neighbour edited to hurt"
-    cut = "; audit.seconds ended the search" if auditor.cut else ""
-    return f"{out}; {hurt}{f'; {refused:,} more refused by training' if refused else ''}{cut}"
-
-
-def _again(auditor: Auditor, other_code: str) -> Iterator[Finding]:
-    tally, grain = auditor.tally, GRAINS[auditor.problem.settings.training.dtype]
-    if tally.bits is None:
-        return
-    differ, outcome = f"{tally.differ} of {tally.bits} numbers", Outcome.REPORTED
-    if not tally.differ:
-        meaning, outcome = f"all {tally.bits} numbers are those of the run, bit for bit", Outcome.STANDS
-    elif tally.idle > 1 or (tally.drift > grain and not other_code):
-        meaning, outcome = f"{differ} are not what training gives: the record was changed", Outcome.VIOLATED
-    else:
-        reason = other_code or (
-            "another processor or number of threads would explain it; if env.json of both names the same, nothing does"
-        )
-        meaning = f"{differ} differ, parameters within what rounding is allowed: {reason}"
-    on_record = {"box": "parameters and boxes", "tube": "weights and radii"}.get(auditor.certificate, "weights")
-    yield Finding(
-        subject=f"{on_record} on record",
-        claim="they are what the run's settings and records make",
-        attack="trained again on the same records, with the same bounds",
-        effort=f"{tally.bits} numbers compared",
-        outcome=outcome,
-        meaning=meaning,
-        measure="numbers that differ",
-        claimed=0.0,
-        found=float(tally.differ),
-        strength=Strength.CERTAIN,
-        noticeable="parameters beyond what rounding is allowed" if other_code else "any change beyond rounding",
-    )
-
-
-def _dealing(auditor: Auditor) -> Finding:
-    tally = auditor.tally
-    meaning = "they are the run's own, and those declared"
-    if tally.constants or tally.moved:
-        meaning = f"{tally.constants} of 4 plans have other constants, {tally.moved} records change their batch or shard"
-    return counterexamples(
-        f"batches and constants: {_subject(auditor)}",
-        "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
-        "plans of the run and of two neighbours, one of them with every other record left out",
-        "all records that both have, in the first two epochs", "constants and records that differ",
-        float(tally.constants + tally.moved), meaning, "any that differs",
-    )  # fmt: skip
-
-
-def _contained(auditor: Auditor) -> Finding:
-    tally, relation = auditor.tally, auditor.problem.settings.relation
-    bound = {"box": "the box of k", "tube": "the radius of k"}.get(auditor.certificate, "k times the recorded sensitivity")
-    meaning = f"the farthest neighbour went {share_words(tally.share)}"
-    if tally.outside:
-        meaning = f"a neighbour went {share_words(tally.share)}: {tally.outside[0]}"
-    elif not tally.trained:
-        meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
-    elif not tally.groups:
-        meaning = "every neighbour was farther away than the run's bounds reach: none was kept"
-    return counterexamples(
-        f"parameters: {_subject(auditor)}",
-        f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within {bound}",
-        "neighbours trained by the run's own constants: units left out, and edits made to hurt",
-        _effort(auditor), "deviation/bound", tally.share if tally.groups else None, meaning, _narrowing(auditor), 1.0,
-    )  # fmt: skip
+    return getattr(model, "members", (model,))
 
 
 def share_words(share: float) -> str:
@@ -963,126 +969,3 @@ def share_words(share: float) -> str:
         digits = max(1, math.ceil(-math.log10(100 * apart)))
         return f"{100 * share:.{digits}f} % of the way to its bound"
     return f"{100 * share:.3g} % of the way to its bound"
-
-
-def _narrowing(auditor: Auditor) -> str:
-    """Which narrowing would have put a neighbour outside: of the parameters that came nearest to it, and farthest. It is of
-    all elements, both ends and every k of a group: a share is that of the one that came nearest."""
-    shares = sorted(auditor.tally.groups.items(), key=lambda each: -each[1])
-    ends = [f"{name} by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (*shares[:1], *shares[-1:])]
-    both = " ... ".join(dict.fromkeys(ends))
-    return f"all bounds of a group narrowed together: of {both}; the others lie between them. Of one bound alone, maybe not"
-
-
-def _labels(auditor: Auditor) -> Iterator[Finding]:
-    tally, left_out = auditor.tally, "each unit left out, and the model asked for its own records"
-    meaning = f"none of {tally.labels} certified labels changed" if tally.labels else "no query is certified at such k"
-    yield counterexamples(
-        f"certified labels: {_subject(auditor)}",
-        "a label of stable distance L is the same on every dataset within L",
-        f"{len(auditor.queries)} queries, those bisected onto the edges of labels and distances among them",
-        _effort(auditor), "certified labels that changed", float(tally.wrong) if tally.labels else None,
-        f"certified labels changed: {tally.turned[0]}" if tally.turned else meaning, "one label",
-    )  # fmt: skip
-    looked = f"none of {tally.beside} labels turns" if tally.beside else "no label was asked beside bounds"
-    yield counterexamples(
-        f"labels within bounds: {_subject(auditor)}",
-        "a label of stable distance L is the same at all parameters within the bound of L",
-        "parameters moved as far as the bound allows, against the label's lead; queries bisected onto edges of distances",
-        f"{tally.beside} queries", "labels that turn", float(tally.within) if tally.beside else None,
-        f"{tally.within} of {tally.beside} labels turn within the bound of their distance" if tally.within else looked,
-        "one label; of a linear head a distance that is too long by more than its rounding",
-    )  # fmt: skip
-    certified, others = ([change for held, change in tally.memorised if held == side] for side in (True, False))
-    broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
-    meaning = f"it is exactly 0 for all {len(certified)} certified records" if certified else "no record was certified"
-    yield counterexamples(
-        f"memorisation of certified records: {_subject(auditor)}",
-        "P(label right | in) - P(label right | out) is exactly 0 where the record's stable distance is 1 or more",
-        left_out, f"{tally.units} units left out, {len(tally.memorised)} records asked", "records memorised",
-        float(broken) if certified else None,
-        f"{broken} of {len(certified)} certified records were memorised all the same" if broken else meaning, "one record",
-    )  # fmt: skip
-    if others:
-        about = ("memorisation of other records", "nothing is claimed of records whose stable distance is 0", left_out)
-        meaning = f"{moved} of {len(others)} are labelled otherwise by the model that never saw them"
-        yield Finding(
-            *about, f"{len(others)} records asked", Outcome.REPORTED, meaning, "records memorised", found=float(moved),
-            strength=Strength.CERTAIN,
-        )  # fmt: skip
-
-
-def _pairs(auditor: Auditor) -> Iterator[Finding]:
-    tally, about = auditor.tally, f": {_subject(auditor)}"
-    nesting = {
-        "box": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
-        "tube": ("the ball of k - 1 around D's neighbour lies within that of k around D", "radii"),
-    }
-    if auditor.certificate in nesting:
-        claim, unit = nesting[auditor.certificate]
-        yield _of_pairs(auditor, f"nesting{about}", claim, auditor.nests, tally.ends, tally.stuck, unit)
-    unit = "distances" if auditor.dense else "steps of the grid"
-    claim = f"{unit} of neighbours differ by 1 at most, and labels only where both are 0"
-    yield _of_pairs(auditor, f"stable distances{about}", claim, auditor.exact, tally.compared, tally.torn, "queries")
-
-
-def _of_pairs(auditor: Auditor, about: str, claim: str, claimed: bool, looked: int, broken: int, unit: str) -> Finding:
-    pairs = auditor.tally.pairs
-    why = (
-        "no neighbour was trained with its bounds (audit.bounded, audit.seconds)"
-        if not pairs
-        else f"no {unit} were compared"
-    )
-    if not claimed and not auditor.exact and auditor.certificate == "tube":
-        why = "nothing is claimed: under relation=remove radii go with the run's own gradients, a neighbour's with others"
-    elif not claimed and not auditor.exact:
-        why = f"nothing is claimed: product={auditor.problem.recipe.training.product} keeps no boxes within one another"
-    elif not claimed:
-        why = "nothing is claimed: the grid of k skips values"
-    tested = claimed and pairs and looked
-    attack = "neighbours one k away, trained with all their bounds; queries bisected onto the edges of both"
-    meaning = f"{broken} of {looked} {unit} break it" if tested else why
-    effort, found = f"{pairs} such neighbours", float(broken) if tested else None
-    return counterexamples(about, claim, attack, effort, f"{unit} that break it", found, meaning)
-
-
-def notes(auditor: Auditor) -> Iterator[str]:
-    """What a reader must know beside the findings."""
-    tally, units = auditor.tally, len(np.unique(auditor.problem.dataset.train.units))
-    yield (
-        "violations are counterexamples and certain; where none was found nothing is proved: the largest deviation over "
-        "its bound says what narrowing would have been noticed"
-    )
-    if tally.units < units:
-        limit = "audit.seconds" if auditor.cut else "audit.units"
-        yield f"{tally.units} of {units} units were left out one by one ({limit} limits them, public ones stay)"
-    if auditor.cut:
-        planned = sum(each.planned for each in tally.kinds.values())
-        yield (
-            f"audit.seconds={auditor.extent.seconds:g} ended the search, each kind of attack having its share: "
-            f"{tally.trained:,} of {planned:,} neighbours begun were trained, and {tally.pairs} of "
-            f"{auditor.extent.bounded} with all their bounds"
-        )
-    yield from (f"training refused {n} neighbours: {why}" for why, n in tally.why.most_common(MAX_REFUSALS_SHOWN))
-    if tally.unreached:
-        yield f"{tally.unreached} neighbours were farther away than the run's bounds reach: none was kept"
-    if any("beyond the ranges" in kind for kind, _ in tally.kinds):
-        yield (
-            "newcomers marked as beyond the ranges have features that the columns may never hold: certificates are about "
-            "them too"
-        )
-    yield "the edits and deviations tell of private records: this report is for the data owner"
-
-
-def tables(auditor: Auditor) -> dict[str, pd.DataFrame]:
-    """Neighbours by edit and distance, and how near each group of parameters came to its bound."""
-    edits = [
-        {"edit": kind, "k": k, "planned": each.planned, "trained": each.trained, "refused": each.refused,
-         "deviation / bound": each.share}
-        for (kind, k), each in sorted(auditor.tally.kinds.items(), key=lambda one: -one[1].share)
-    ]  # fmt: skip
-    groups = [
-        {"parameters": name, "deviation / bound": share, "narrowing of all noticed above, %": 100 * max(0.0, 1 - share)}
-        for name, share in auditor.tally.groups.items()
-    ]
-    return {"certificate_edits": pd.DataFrame(edits), "certificate_parameters": pd.DataFrame(groups)}

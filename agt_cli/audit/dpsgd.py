@@ -53,10 +53,10 @@ from agt.audit.estimates import (
     Claimed,
     chosen,
     estimates,
-    guesses_from,
     lower_limit,
     one_run_epsilon,
     planned_guesses,
+    right_guesses,
 )
 from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
 from agt.audit.mechanism import noise_size
@@ -445,15 +445,7 @@ class TrainingEffort:
 
 def likelihood(sight: Sight, noise: float) -> np.ndarray:
     """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without, under the claim."""
-    ratio: np.ndarray = (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
-    return ratio
-
-
-def seen_by(sight: Sight, trainer: NoisyTraining, records: bool) -> dict[str, np.ndarray]:
-    """Adversary -> scores [R] of the first canary: the greater, the more it looks as if it had been in."""
-    scores = {SUMS: likelihood(sight, trainer.noise).sum(1), WEIGHTS: sight.weights}
-    scores |= {LOSS: -sight.losses} if records else {}
-    return {adversary: values[:, 0] for adversary, values in scores.items()}
+    return (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
 
 
 def audit(
@@ -471,10 +463,17 @@ def audit(
     records = canary.gradients is None
     events = 2 * (2 + records) + 2 + (0 if several is None else len(BOUNDS))  # rigorous bounds, which share the error
     sure, config = 1 - (1 - effort.confidence) / events, trainer.config
-    _check(trainer, effort, sure)
+    needed = Claimed("mu", trainer.plan.mu).needed(sure)
+    if effort.counted < needed:  # they could contradict nothing, even if no guess were wrong
+        enough = next(trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed)
+        raise ConfigError(
+            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at delta {config.delta:g}, "
+            f"even if no guess were wrong: {enough:,} a side are the least"
+        )
     sights = [trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)]
-    present, absent = (seen_by(sight, trainer, records) for sight in sights)
-    bounds = [each for name in present for each in _of_many(name, present[name], absent[name], config, sure)]
+    scores = {SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights], WEIGHTS: [s.weights for s in sights]}
+    scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}  # the greater, the more it seems to be in
+    bounds = [bound for name, sides in scores.items() for bound in _of_many(name, sides, config, sure)]
     if several is not None:
         bounds += _of_one(trainer, several, effort.seed, sure)
     squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
@@ -482,9 +481,9 @@ def audit(
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
 
-def _of_many(adversary: str, present: np.ndarray, absent: np.ndarray, config: NoiseConfig, sure: float) -> list[Estimate]:
+def _of_many(adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float) -> list[Estimate]:
     """What one adversary's scores of many runs give, each bound at a threshold chosen for its own measure."""
-    third, bounds = len(present) // 3, []
+    (present, absent), third, bounds = (side[:, 0] for side in sides), len(sides[0]) // 3, []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
         event = chosen(present[:third], absent[:third], claimed, sure, labels=False)
         for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
@@ -511,8 +510,8 @@ def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) 
     scores = likelihood(trainer.train(canaries, coins), trainer.noise).sum(1)[0]
     for bound in BOUNDS:
         made = planned_guesses(m, config.epsilon, config.delta, sure, bound, contradicting=True)
-        guesses = guesses_from(scores, coins[0, 0], made - made // 2, made // 2)
-        epsilon = one_run_epsilon(guesses.right, made, m, config.delta, sure, bound)
+        right = right_guesses(scores, coins[0, 0], made - made // 2, made // 2)
+        epsilon = one_run_epsilon(right, made, m, config.delta, sure, bound)
         bounds.append(Estimate(f"{bound}, {ONE_RUN}, {m} canaries", "epsilon", epsilon, Strength.CONFIDENT))
     return bounds
 
@@ -554,17 +553,6 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
         noticed=noticed,
         estimates=tuple(bounds),
     )
-
-
-def _check(trainer: NoisyTraining, effort: TrainingEffort, sure: float) -> None:
-    """Refuse trials that could contradict nothing, even if no guess were wrong."""
-    needed, config = Claimed("mu", trainer.plan.mu).needed(sure), trainer.config
-    if effort.counted < needed:
-        enough = next(trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed)
-        raise ConfigError(
-            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at delta {config.delta:g}, "
-            f"even if no guess were wrong: {enough:,} a side are the least"
-        )
 
 
 def _epsilon(mu: float, delta: float) -> float:
@@ -626,20 +614,9 @@ class DpSgdAudit:
         with console.progress("audits", "claim") as report:
             bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        tables = {"bounds": table_of(bounds, trainer.config.epsilon)}
+        ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
+        lines = [(*each.estimator.split(", ", 1), each.strength.value, each.found) for each in ordered]
+        columns = ["lower bound on epsilon", "who sees", "it is", f"claimed {trainer.config.epsilon:g}"]
+        tables = {"bounds": pd.DataFrame(lines, columns=columns)}
         finding = judged(trainer, canary, effort, bounds)
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)
-
-
-def table_of(bounds: list[Estimate], epsilon: float) -> pd.DataFrame:
-    """Lower bounds in rows, the rigorous and the greatest first."""
-    ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
-    names = [each.estimator.partition(", ") for each in ordered]
-    return pd.DataFrame(
-        {
-            "lower bound on epsilon": [estimator for estimator, _, _ in names],
-            "who sees": [adversary for *_, adversary in names],
-            "it is": [each.strength.value for each in ordered],
-            f"claimed {epsilon:g}": [each.found for each in ordered],
-        }
-    )

@@ -113,8 +113,7 @@ class MechanismAudit:
         if isinstance(mechanism, CertifiedQuantile):
             claim, audited = self._quantile(opened, mechanism, given, plan)
         else:
-            assert isinstance(mechanism, Mechanism)
-            claim, audited = self._labels(opened, mechanism, given, plan)
+            claim, audited = self._labels(opened, cast(Mechanism, mechanism), given, plan)
         nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
         findings = (nowhere,) if audited is None else audited
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
@@ -153,9 +152,8 @@ class MechanismAudit:
             sides, where = (np.array([middle]), np.array([middle + 1])), "no data: neighbours whose K_q is one apart"
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)
-        assert isinstance(mechanism, Mechanism)
         values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
-        findings, losses = audit_alone(mechanism, values, plan)
+        findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
         rows = [{"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds} for pair, loss in losses[:MAX_PAIRS_SHOWN]]
         return Audited(mechanism.name, None, findings, notes, {"pairs": pd.DataFrame(rows)})
 
@@ -189,8 +187,8 @@ class WeightsAudit:
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Draw weights for both sides, project them, and count."""
-        mechanism, plan = given.mechanism().mechanism(2, 1), TrialPlan(self.trials, given.confidence)
-        assert isinstance(mechanism, WeightsMechanism)
+        mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))  # else check refused it
+        plan = TrialPlan(self.trials, given.confidence)
         if given.run is None:
             return self._without_run(mechanism, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
@@ -208,11 +206,14 @@ class WeightsAudit:
         """What was found; nothing where no neighbour has other weights."""
         model, anchors = opened.model, opened.queries.features
         model = cast(LinearModel, model)  # else it was refused
+        pair = farthest(model, anchors, self.neighbours, seed)
+        if pair is None:
+            return ()
+        other, heads = pair
         if isinstance(mechanism, ReleaseWeights):
-            pair = farthest(model, anchors, self.neighbours, seed)
-            return () if pair is None else audit_weights(mechanism, pair[1], plan, on_done)
-        problems, noises = Problems.of_run(model, mechanism, anchors, self.neighbours, seed), mechanism.noises(model)
-        return () if problems is None else audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
+            return audit_weights(mechanism, heads, plan, on_done)
+        problems = Problems.of_run(model, other, mechanism.weight_decay, heads.where)
+        return audit_objective(mechanism.guarantee, problems, mechanism.noises(model), plan, on_done)
 
     def _without_run(self, mechanism: WeightsMechanism, plan: TrialPlan) -> Audited:
         """Two heads at the distance that noise is made for, or records along a line."""

@@ -4,7 +4,7 @@ agt audit memorisation: which records the model learns by heart, and which one r
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -20,7 +20,6 @@ from agt.audit.membership import (
     COPIES,
     SHADOWS,
     Contrast,
-    Exposure,
     Pool,
     Reference,
     Rehearsal,
@@ -31,6 +30,7 @@ from agt.audit.membership import (
     coin_guesses,
     compare_labels,
     confidences,
+    exposure,
     fewest,
     label_scores,
     loss_scores,
@@ -39,7 +39,6 @@ from agt.audit.membership import (
     spread_of,
     strongest,
     train_shadows,
-    upside_down,
 )
 from agt.audit.neighbours import Edited, neighbours_of
 from agt.errors import AgtError, ConfigError
@@ -124,7 +123,7 @@ class Membership:
         opened = TrainedRun.of(given.config).open(record, console)
         pool, run = Pool.of(opened.dataset), opened.trained.finished
         shadows = trained_shadows(self, given, opened, console) if self.shadows else None
-        attacked = AttackedModel.of(given, opened, pool, shadows, console)
+        attacked = AttackedModel(given, opened, pool, shadows, console)
         units = attacked.units_to_leave_out(self.pairs, given.seed)
         why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
         labels = compare_labels(opened.model, units, records.features, attacked.distance, records.ids, why)
@@ -239,64 +238,38 @@ def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tup
     return lambda queries: labelling.labels(queries, randomness), how
 
 
-@dataclass(frozen=True)
 class AttackedModel:
-    """The run's own model and what is judged by it.
+    """The run's own model and what is judged by it: every attack's scores; without shadow models, of those that need none.
 
     Attributes:
-        opened: the run.
-        pool: its records, and those that it has not seen.
-        shadows, reference, rehearsal: shadow models; what they make of each record; each of them as the target. None:
-            there are none, or too few, and ``why`` says so.
-        confidence: of limits.
+        reference, rehearsal: what shadow models make of each record; each of them as the target. None: there are none, or
+            too few, and ``why`` says so.
         phi: [n] its confidence in each record's label, as ln(p/(1 - p)).
         distance: [n] stable distances.
         scores: name of an attack -> [n].
         how: who gave the labels: the model, or a mechanism.
     """
 
-    opened: OpenedRun
-    pool: Pool
-    shadows: Shadows | None
-    reference: Reference | None
-    rehearsal: Rehearsal | None
-    why: str
-    confidence: float
-    phi: np.ndarray
-    distance: np.ndarray
-    scores: Mapping[str, np.ndarray]
-    how: str
-
-    @classmethod
-    def of(
-        cls, given: AuditInputs, opened: OpenedRun, pool: Pool, shadows: Shadows | None, console: Console
-    ) -> "AttackedModel":
-        """Every attack's scores on the run's own model; without shadow models, of those that need none."""
+    def __init__(
+        self, given: AuditInputs, opened: OpenedRun, pool: Pool, shadows: Shadows | None, console: Console
+    ) -> None:
         model, records = opened.model, pool.records
-        reference, rehearsal, why = _rehearsed(shadows, pool)
-        phi = confidences(class_logits(model, records.features), records.labels)
-        scores = {"loss": loss_scores(phi)}
-        if reference is not None:
-            scores = {name: attack(phi, reference) for name, attack in ATTACKS.items()}
-        answer, how = _service(given, opened, records.features)
-        scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
+        self.opened, self.pool, self.shadows, self.confidence = opened, pool, shadows, given.confidence
+        self.reference, self.rehearsal, self.why = _rehearsed(shadows, pool)
+        self.phi = confidences(class_logits(model, records.features), records.labels)
+        self.scores = {"loss": loss_scores(self.phi)}
+        if self.reference is not None:
+            self.scores = {name: attack(self.phi, self.reference) for name, attack in ATTACKS.items()}
+        answer, self.how = _service(given, opened, records.features)
+        self.scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
         with certifying(model, console) as report:
-            distance = model.certify(records.features, on_progress=report).stable_distance
-        return cls(opened, pool, shadows, reference, rehearsal, why, given.confidence, phi, distance, scores, how)
+            self.distance = model.certify(records.features, on_progress=report).stable_distance
+        self.two_sided = bool(pool.member.any() and not pool.member.all())
+        self.rocs = {name: self.roc(name) for name in self.scores} if self.two_sided else {}
 
     def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
         """Of some records. Raises ConfigError: one side is empty."""
         return Roc(self.scores[name][rows], self.pool.member[rows])
-
-    @property
-    def rocs(self) -> dict[str, Roc]:
-        """Of every attack; none where one side is empty."""
-        return {name: self.roc(name) for name in self.scores} if self.two_sided else {}
-
-    @property
-    def two_sided(self) -> bool:
-        """Whether there are members and non-members."""
-        return bool(self.pool.member.any() and not self.pool.member.all())
 
     @property
     def difference(self) -> float:
@@ -360,11 +333,10 @@ class AttackedModel:
             yield blank if self.reference is not None else replace(blank, meaning="no shadow models to guess with")
             return
         canaries, claim = len(np.unique(units)), (noise.epsilon, noise.delta, self.confidence)
-        made = coin_guesses(self.reference, units, planned_guesses(canaries, *claim, "exact", contradicting=True))
-        shown, most = (
-            one_run_epsilon(right, made.made, canaries, *claim[1:], "exact") for right in (made.right, made.made)
-        )
-        blank = replace(blank, effort=f"{made.made} guesses about {canaries} units, their number fixed by the claim")
+        made = planned_guesses(canaries, *claim, "exact", contradicting=True)
+        hits = coin_guesses(self.reference, units, made)
+        shown, most = (one_run_epsilon(right, made, canaries, *claim[1:], "exact") for right in (hits, made))
+        blank = replace(blank, effort=f"{made} guesses about {canaries} units, their number fixed by the claim")
         if most <= noise.epsilon:
             few = canaries_needed(*claim, "exact")
             enough = f"{few:,} are the least" if few < MAX_CANARIES else "with this confidence and delta no number would do"
@@ -374,7 +346,7 @@ class AttackedModel:
         yield replace(
             blank,
             outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
-            meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
+            meaning=f"{hits} of {made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
             found=shown,
             noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
         )
@@ -391,9 +363,9 @@ class AttackedModel:
                 row |= {at: point.tpr, f"{at}_low": point.tpr_limits[0], f"{at}_high": point.tpr_limits[1]}
             if self.rehearsal is not None and name in self.rehearsal.scores:
                 fixed = roc.beyond(self.rehearsal.threshold(name), self.confidence)
-                low, high = fixed.advantage_limits
-                row |= {"advantage": fixed.advantage, "advantage_low": low, "advantage_high": high}
-                row["balanced_accuracy"] = (1 + fixed.advantage) / 2
+                (low, high), advantage = fixed.advantage_limits, fixed.tpr - fixed.fpr
+                row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
+                row["balanced_accuracy"] = (1 + advantage) / 2
                 row["AUC_on_halves"] = spread_of(each.area for each in self.rehearsal.rocs(name))[0]
             rows.append(row)
         return pd.DataFrame(rows).round(5)
@@ -421,10 +393,7 @@ class AttackedModel:
         if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
             table[by] = self.scores["loss"]
         else:
-            found, by = Exposure.of(self.phi, self.reference, member), "score_lira"
-            table[by], table["standard_error"] = found.score, found.error
-            table["shift"], table["shift_error"] = found.shift, found.shift_error
-            table["p_shift"], table["p_of_all"] = found.chance, found.adjusted
+            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference, member))
             table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right("lira_online")
         return table[member].sort_values(by, ascending=False, kind="stable").map(short)
 
@@ -463,7 +432,7 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
     low, high = roc.area_limits(confidence)
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
-    if upside_down(roc, confidence):
+    if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
     few = fewest(RATES[1], at.mistakes.without)
@@ -546,8 +515,7 @@ def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
     """[len(rates)] the share of members found with at most such a share of false alarms."""
     members, others = int(roc.member.sum()), int((~roc.member).sum())
     place = np.searchsorted(roc.curve[:, 1] / others, rates * (1 + 1e-12), side="right") - 1
-    shares: np.ndarray = roc.curve[place, 2] / members
-    return shares
+    return roc.curve[place, 2] / members
 
 
 # -- memorisation and influence -----------------------------------------------------------------------------------------
@@ -601,7 +569,7 @@ class Memorisation:
         pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
         looks = len(members) * len(targets)
         findings = (
-            _memorised(learnt.take(members), len(shadows), confidence),
+            memorised(learnt.take(members), len(shadows), confidence),
             influence_finding(decided, looks, len(targets), len(shadows), confidence),
             self._left_out(model, pool, distance, console),
         )
@@ -640,7 +608,20 @@ class Memorisation:
                 asked = train.features[private[place] : private[place] + 1]
                 right = [of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)]
                 changed[bool(distance[place] >= 1)].append(right[0] != right[1])
-        return _exactly(changed[True], changed[False], refused)
+        certified, others = changed[True], changed[False]
+        told = "no certified record was left out"
+        if certified:
+            told = f"{sum(certified)} of the {len(certified)} certified asked"
+            told = f"labels that change when that record alone is left out: {told}"
+        why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
+        return counterexamples(
+            "memorisation of certified records",
+            "a record's own label stays where its stable distance is 1 or more and it alone is left out",
+            "training again without a record's unit, all else as it was",
+            f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
+            "certified records memorised", float(sum(certified)) if certified else None,
+            f"{told}; {sum(others)} of the {len(others)} uncertified asked{why}", "one record, among those left out",
+        )  # fmt: skip
 
 
 def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str) -> dict[str, str]:
@@ -664,88 +645,69 @@ def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray,
     }
 
 
-def _memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
-    looks = len(learnt.value)
-    few, surely = _too_few(learnt, looks, confidence, "record", 2), _surely(learnt, confidence, looks)
-    sure = (
-        few or f"{surely:,} of {looks:,} training records are surely labelled right more often where they were trained on"
-    )
-    meaning = (
-        f"over random halves: {sure}; of {int((learnt.value >= QUARTER).sum()):,} the probability to be labelled right is "
-        "estimated to be a quarter or more higher where they were trained on, some of them by chance"
-    )
+def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
+    """Of half of the models a record is in, and of as many not."""
+    looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
+    why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
+    sure = f"{surely} of {looks:,} training records are surely labelled right more often where they were trained on"
     return Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
         attack="models on random halves, those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
-        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
-        meaning=meaning,
+        meaning=(
+            f"over random halves: {why or sure}; of {many:,} the probability to be labelled right is estimated to be a "
+            "quarter or more higher where they were trained on, some of them by chance"
+        ),
         measure="records memorised",
-        found=None if few else float(surely),
-        confidence=None if few else confidence,
         noticeable="a record that every model with it has right and none without it, if there are that many models"
-        if few
-        else f"a difference in probability of {_smallest(learnt, confidence, looks):.2g}, if all with it have it right",
+        if why
+        else f"a difference in probability of {least_seen}, if all with it have it right",
         estimator="Clopper-Pearson, the error shared among all records",
+        **found,
     )
 
 
 def influence_finding(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
     """Of the models without the test record, which are half, half were trained on the training record."""
-    few = _too_few(decided, looks, confidence, "pair", 4) if len(decided.value) else "no test record was looked at"
-    surely = _surely(decided, confidence, looks)
-    sure = few or f"{surely:,} pairs have influence for sure, of those with the greatest estimates"
+    why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
+    sure = why or f"{surely} pairs have influence for sure, of those with the greatest estimates"
     top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
         attack="models on random halves, those with the training record against those without it",
         effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
-        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
         meaning=f"{sure}{top}",
         measure="pairs",
-        found=None if few else float(surely),
-        confidence=None if few else confidence,
         noticeable="a pair right in every model with the record and in none without it, if there are that many models"
-        if few
-        else f"influence of {_smallest(decided, confidence, looks):.2g}, if every model with the record is right",
+        if why
+        else f"influence of {least_seen}, if every model with the record is right",
         estimator="Clopper-Pearson, the error shared among all pairs",
+        **found,
     )
 
 
-def _exactly(certified: list[bool], others: list[bool], refused: list[str]) -> Finding:
-    why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
-    asked = (
-        f"labels that change when that record alone is left out: {sum(certified)} of the {len(certified)} certified asked"
-    )
-    return counterexamples(
-        "memorisation of certified records",
-        "a record's own label stays where its stable distance is 1 or more and it alone is left out",
-        "training again without a record's unit, all else as it was",
-        f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
-        "certified records memorised", float(sum(certified)) if certified else None,
-        f"{asked if certified else 'no certified record was left out'}; {sum(others)} of the {len(others)} uncertified "
-        f"asked{why}",
-        "one record, among those left out",
-    )  # fmt: skip
-
-
-def _surely(contrast: Contrast, confidence: float, looks: int) -> int:
-    return int((contrast.bounds(confidence, looks)[0] > 0).sum()) if len(contrast.value) else 0
-
-
-def _too_few(contrast: Contrast, looks: int, confidence: float, one: str, parts: int) -> str:
-    """Why not even the clearest contrast would be sure; empty: it would.
+def _surely(
+    contrast: Contrast, looks: int, confidence: float, one: str, parts: int
+) -> tuple[str, str, str, dict[str, Any]]:
+    """(why not even the clearest contrast would be sure, empty: it would; how many are; the least estimate that would have
+    been; what a finding says of it).
 
     Args:
         looks: among which the error is shared.
+        one: contrast, in a word.
         parts: into how many equal parts of the models a contrast's two sides fall.
     """
     fewest = needed(looks, confidence)
-    if min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
-        return ""
-    return f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
+    why = f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
+    if not len(contrast.value):
+        why = "no test record was looked at"
+    elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
+        surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
+        found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}
+        return "", f"{surely:,}", f"{_smallest(contrast, confidence, looks):.2g}", found
+    return why, "", "", {"outcome": Outcome.UNTESTED}
 
 
 def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:

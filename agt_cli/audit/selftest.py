@@ -60,12 +60,12 @@ from agt.settings import schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.account import Promise
-from agt_cli.audit.certificate import Certificate, audit_certificates, findings as certificate_findings
+from agt_cli.audit.certificate import Auditor, Certificate
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_cli.audit.job import PASSED, Audited, AuditInputs, found
 from agt_cli.audit.prediction import (
+    Answers,
     Counters,
-    OpenedAnswers,
     Stage,
     alike,
     judged,
@@ -231,7 +231,7 @@ class ToyService:
         """One that nothing was spent of."""
         yield SimpleNamespace(allowance=allowance, book=SimpleNamespace(spent=Cost()), answers=set(), verify=lambda: None)
 
-    def ask(self, side: object, mechanism: Mechanism, queries: np.ndarray, ledger: SimpleNamespace) -> OpenedAnswers:
+    def ask(self, side: object, mechanism: Mechanism, queries: np.ndarray, ledger: SimpleNamespace) -> Answers:
         """The new questions are paid for, as many as fit."""
         guarantee, book = mechanism.guarantee, ledger.book
         names = [(str(guarantee), query.tobytes()) for query in queries]
@@ -239,7 +239,7 @@ class ToyService:
         held = ledger.allowance.fitting(book.spent, guarantee, len(new)) if new else 0
         book.spent = book.spent.plus(self.debit(guarantee, held)) if held else book.spent
         ledger.answers.update(new[:held])
-        return OpenedAnswers(np.array([0 if name in ledger.answers else UNANSWERED for name in names]), "", str(guarantee))
+        return np.array([0 if name in ledger.answers else UNANSWERED for name in names]), "", str(guarantee)
 
 
 def cost_of(guarantee: Guarantee, size: int) -> Cost:
@@ -375,13 +375,13 @@ def counting(seed: int, dealt: bool) -> Finding:
 
 def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
     """The finding about one claim."""
-    found = certificate_findings(audit_certificates(model, extent, seed))
+    found = Auditor(model, extent, seed).run()
     return next(finding for finding in found if finding.subject.startswith(about))
 
 
 def all_audited(model: Model, seed: int) -> Finding:
     """Certificates as they are made, every claim of theirs attacked; of the findings the worst."""
-    return worst(certificate_findings(audit_certificates(model, replace(EXTENT, bounded=2, again=True), seed)))
+    return worst(Auditor(model, replace(EXTENT, bounded=2, again=True), seed).run())
 
 
 def narrowed_tube(seed: int) -> Finding:
@@ -410,24 +410,18 @@ def memorised_and_certified(seed: int) -> Finding:
 
 
 @dataclass(frozen=True)
-class NoiselessTraining(NoisyTraining):
-    """The noise is forgotten, or nearly."""
+class QuieterTraining(NoisyTraining):
+    """So much of the noise is drawn."""
 
-    kept: ClassVar[float] = 0.0
+    kept: float = 1.0
 
     def drawn(self, seed: int | None) -> Noise:
-        """So much of it."""
+        """Less of it."""
         noise = super().drawn(seed)
         return lambda step: {name: self.kept * each for name, each in noise(step).items()}
 
 
-class QuietTraining(NoiselessTraining):
-    """The noise is 20 % too small."""
-
-    kept = 0.8
-
-
-def noisy(kind: type[NoisyTraining], seed: int, relation: str = "add_remove") -> NoisyTraining:
+def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTraining:
     """A small training with noise of a linear head, with room for many canaries."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(20, 60)) / 8
@@ -435,15 +429,13 @@ def noisy(kind: type[NoisyTraining], seed: int, relation: str = "add_remove") ->
     problem = fitted(x, np.arange(20) % 2, relation=relation, **given).problem
     settings = replace(problem.settings, noise=NoiseConfig(epsilon=1.0, delta=1e-5, seed=seed))
     model = fit_problem(replace(problem, settings=settings))
-    model = cast(BoxModel, model)
-    return kind.of(model, model.problem.dataset.train, seed)
+    trainer = QuieterTraining.of(cast(BoxModel, model), model.problem.dataset.train, seed)
+    return replace(cast(QuieterTraining, trainer), kept=kept)
 
 
-def audited_training(
-    kind: type[NoisyTraining], seen: str, seed: int, canary: str = "signs", confidence: float = 0.95
-) -> Finding:
-    """What those bounds say whose names have a word."""
-    trainer, effort = noisy(kind, seed), TrainingEffort(60, 40, confidence, seed)
+def audited_training(seed: int, kept: float, seen: str, canary: str = "signs", confidence: float = 0.95) -> Finding:
+    """What those bounds say whose names have a word, of training that keeps so much of its noise."""
+    trainer, effort = noisy(seed, kept), TrainingEffort(60, 40, confidence, seed)
     one, several = (trainer.canaries(canary, count, seed) for count in (1, 60))
     bounds, size = audit(trainer, one, effort, several)
     if seen == "noise":
@@ -479,8 +471,7 @@ def request(rows: int = GONE) -> Attack:
 def looking() -> Attack:
     """Whoever the weights that are served answer most wrongly asks next."""
 
-    def wrong(served: Served | None) -> RemovedRows:
-        assert served is not None
+    def wrong(served: Served) -> RemovedRows:
         order: np.ndarray = np.argsort(served.shown)
         return order[~np.isin(order, np.arange(GONE) * 2)][:GONE]
 
@@ -534,7 +525,7 @@ class MeanModel:
 
     def audited(self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS) -> tuple[Finding, ...]:
         """The audit of these removals."""
-        return audit_unlearning("a mean", self.begin, self.retrained, attacks, claimed, plan)[0]
+        return audit_unlearning("a mean", self.begin, self.retrained, attacks, lambda: claimed, plan)[0]
 
 
 def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
@@ -580,12 +571,10 @@ PLANTED: dict[str, Plant] = {
     "boxes that do not nest in those of a neighbour": lambda seed: audited(
         widened(boxed(seed), 2.0), seed, "nesting", PAIRS
     ),
-    "training whose noise is 20 % too small": partial(audited_training, QuietTraining, "noise"),
-    "training that forgets its noise": partial(audited_training, NoiselessTraining, "every noisy sum"),
-    "training that forgets its noise, told step by step": partial(audited_training, NoiselessTraining, "step by step"),
-    "training that forgets its noise, told in one run": partial(
-        audited_training, NoiselessTraining, "one run", canary="dirac"
-    ),
+    "training whose noise is 20 % too small": partial(audited_training, kept=0.8, seen="noise"),
+    "training that forgets its noise": partial(audited_training, kept=0.0, seen="every noisy sum"),
+    "training that forgets its noise, told step by step": partial(audited_training, kept=0.0, seen="step by step"),
+    "training that forgets its noise, told in one run": partial(audited_training, kept=0.0, seen="one run", canary="dirac"),
     "stable distances that are one too long": overstated_labels,
     "unlearning: nothing is removed": partial(unlearned, "epsilon", request(), removed=lambda rows: rows[:0]),
     "unlearning: other records are removed": partial(
@@ -605,8 +594,8 @@ SOUND: dict[str, Plant] = {
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
-    "training with its noise": partial(audited_training, NoisyTraining, "", confidence=SURE),
-    "training with its noise, by its size": partial(audited_training, NoisyTraining, "noise", confidence=SURE),
+    "training with its noise": partial(audited_training, kept=1.0, seen="", confidence=SURE),
+    "training with its noise, by its size": partial(audited_training, kept=1.0, seen="noise", confidence=SURE),
     "stable distances as they are": partial(overstated_labels, more=0),
     "a linear head as it is": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
     "unlearning: the records that go are removed": removals,

@@ -1,7 +1,7 @@
 """agt audit summary: what every audit of a run found, on one page, and what was never audited."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,27 +26,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     "bound from below, not above its claim": {"marker": "o", "color": "#2c7fb8", "s": 30},
     "estimate, no confidence bound": {"marker": "o", "facecolors": "white", "edgecolors": "#2c7fb8", "s": 30},
 }
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """One finished audit, verified file by file.
-
-    Attributes:
-        record: of it.
-        audit: what it found.
-        current: it is of the run's present state.
-    """
-
-    record: Run
-    audit: Audit
-    current: bool
-
-    @property
-    def part(self) -> FindingPart:
-        """As the summary names it."""
-        state = self.record.environment["trained_digest"]
-        return FindingPart(self.audit.kind, self.record.folder.name, self.record.digest, state, self.current)
 
 
 @schema
@@ -88,13 +67,14 @@ class Summary:
                 f"run={run.folder}: no finished audit of it lies below {given.output_dir}: make one (agt audit mechanism "
                 f"run={run.folder} ..., say), or name their folders: audit.audits=[FOLDER, ...]"
             )
-        findings = tuple(_numbered(gathered))
-        kinds = {each.audit.kind for each in gathered if each.current}
+        parts = tuple(part for *_, part in gathered)
+        numbered = ((number, audit) for number, (_, audit, _) in enumerate(gathered, 1))
+        findings = tuple(replace(finding, part=number) for number, audit in numbered for finding in audit.findings)
+        kinds = {part.kind for part in parts if part.current}
         unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*kinds, *NO_AUDITS))
-        record.environment(audits=[[str(each.record.folder.resolve()), each.record.digest] for each in gathered])
+        record.environment(audits=[[str(each.folder.resolve()), each.digest] for each, *_ in gathered])
         captions = claimed_against_found(record, findings, run.folder.name)
-        parts = tuple(each.part for each in gathered)
-        about = (run.folder.name, run.digest, findings, tuple(_notes(gathered, audits, run)))
+        about = (run.folder.name, run.digest, findings, tuple(_notes(parts, audits, run)))
         summed = Audited(*about, captions=captions, parts=parts, unaudited=unaudited)
         audit = summed.audit(self.name)
         console.table(f"audits of {run.folder.name}", *audit_rows(audit))
@@ -107,8 +87,8 @@ def _is_of(audit: Run, run: Run) -> bool:
     return isinstance(place, str) and Path(place).resolve() == run.folder.resolve()
 
 
-def _read(folder: Path, run: Run, states: set[str]) -> Gathered:
-    """One audit, as it was written.
+def _read(folder: Path, run: Run, states: set[str]) -> tuple[Run, Audit, FindingPart]:
+    """One finished audit, verified file by file: its record, what it found, and as the summary names it.
 
     Raises:
         ConfigError: it is not finished, not what was written, or of another run.
@@ -120,21 +100,16 @@ def _read(folder: Path, run: Run, states: set[str]) -> Gathered:
     if state not in states:
         about = f"the run of {state}" if state else "no run"
         raise ConfigError(f"audit.audits={folder}: is about {about}, and run={run.folder} is {run.digest}")
-    return Gathered(record, audit, state == run.digest)
+    return record, audit, FindingPart(audit.kind, record.folder.name, record.digest, state, state == run.digest)
 
 
-def _numbered(gathered: list[Gathered]) -> Iterator[Finding]:
-    for number, each in enumerate(gathered, 1):
-        yield from (replace(finding, part=number) for finding in each.audit.findings)
-
-
-def _notes(gathered: list[Gathered], audits: list[Run], run: Run) -> Iterator[str]:
+def _notes(parts: Sequence[FindingPart], audits: list[Run], run: Run) -> Iterator[str]:
     """What the table does not say: audits of a state that gave way, audits of the run that did not end and may have been
     about to find something, violations of no run, and what the newest look at the auditor itself said."""
-    for each in gathered:
-        if not each.current:
+    for part in parts:
+        if not part.current:
             yield (
-                f"{each.audit.kind} ({each.record.folder.name}) is of an earlier state of the run, before an erasure: what "
+                f"{part.kind} ({part.folder}) is of an earlier state of the run, before an erasure: what "
                 "it found is counted, and of the present state it says nothing; audit again"
             )
     newest = "the auditor itself was not looked at here: agt audit selftest plants violations, and sees which it notices"

@@ -42,7 +42,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -53,9 +53,9 @@ from scipy.stats import norm
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt.audit.findings import Finding, Outcome, Strength, counterexamples
 from agt.audit.mechanism import TrialPlan, noise_size
-from agt.audit.neighbours import members_margins
+from agt.audit.neighbours import labels_of, members_margins
 from agt.data.dataset import Records
-from agt.data.erasure import IsErased, families
+from agt.data.erasure import families
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
 from agt.models.linear import RemovalModel
@@ -67,7 +67,7 @@ from agt.unlearning.account import METHODS, MethodName, Promise
 from agt.unlearning.log import Log
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run, open_run, run_lock
+from agt_cli.report.finished import open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, PendingErasures, TrainedRun, gone_of
@@ -109,7 +109,7 @@ class Served:
 
 
 Unlearn = Callable[[RemovedRows], Served]
-Choose = Callable[[Served | None], RemovedRows]
+Choose = Callable[[Any], RemovedRows]
 """What is served by now, None before anything was -> the rows that ask to be erased next."""
 
 
@@ -124,6 +124,11 @@ class Attack:
 
     name: str
     requests: tuple[Choose, ...]
+
+    @classmethod
+    def at_once(cls, name: str, rows: RemovedRows) -> "Attack":
+        """One request, whatever is served."""
+        return cls(name, (lambda served: rows,))
 
     @property
     def adaptive(self) -> bool:
@@ -174,6 +179,11 @@ class Trial:
     words: str
     how: str = ""
 
+    @property
+    def outcome(self) -> str:
+        """In words."""
+        return "not tested" if self.found is None else "violated" if self.violated else "not contradicted"
+
 
 @dataclass(frozen=True)
 class AttackedSides:
@@ -195,8 +205,9 @@ def audit_unlearning(
     begin: Begin,
     retrained: Callable[[RemovedRows], Served],
     attacks: Sequence[Attack],
-    claimed: Promise,
+    claim: Callable[[], Promise],
     plan: TrialPlan,
+    on_done: Callable[[int], None] = lambda done: None,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """Attack a method of unlearning.
 
@@ -205,48 +216,32 @@ def audit_unlearning(
         begin: called once for each attack: everything before is forgotten.
         retrained: trains without the rows, which are all that an attack named.
         attacks: at least one; rows are never named twice in one.
-        claimed: what the method promises.
+        claim: asked after all attacks: what the method promised.
         plan: draws of each side, a half of which fixes thresholds; with what confidence bounds hold.
+        on_done: told how many attacks are done.
 
     Returns:
         A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
         (AgtError) is listed as one that was not made.
     """
-    pairs, refused = attacked(begin, retrained, attacks)
-    return judged(subject, pairs, refused, claimed, plan)
-
-
-def attacked(
-    begin: Begin,
-    retrained: Callable[[RemovedRows], Served],
-    attacks: Sequence[Attack],
-    on_done: Callable[[int], None] = lambda done: None,
-) -> tuple[list[AttackedSides], list[Trial]]:
-    """(both sides of every attack; those that the method refused). Arguments as for ``audit_unlearning``."""
-    pairs, refused = list[AttackedSides](), list[Trial]()
+    pairs, trials = list[AttackedSides](), list[Trial]()
     for done, attack in enumerate(attacks, 1):
         try:
             pairs.append(_carried_out(attack, begin, retrained))
         except AgtError as error:
-            refused.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
+            trials.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
         on_done(done)
-    return pairs, refused
-
-
-def judged(
-    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promise, plan: TrialPlan
-) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-    """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
+    claimed = claim()
     if not pairs:
-        why = "; ".join(dict.fromkeys(trial.words for trial in refused))
-        return (not_tested(subject, claimed.words[0], why),), tuple(refused)
-    findings, trials = list[Finding](), list(refused)
+        why = "; ".join(dict.fromkeys(trial.words for trial in trials))
+        return (not_tested(subject, claimed.words[0], why),), tuple(trials)
+    findings = list[Finding | None]()
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
         made, finding = test(subject, pairs, claimed, plan)
         trials += made
-        findings += [] if finding is None else [finding]
-    noise = _noise(subject, pairs, plan)
-    return (*findings, *([] if noise is None else [noise])), tuple(trials)
+        findings.append(finding)
+    findings.append(_noise(subject, pairs, plan))
+    return tuple(finding for finding in findings if finding is not None), tuple(trials)
 
 
 def not_tested(subject: str, claim: str, why: str) -> Finding:
@@ -452,49 +447,34 @@ def _seen(
 # ---- forget sets: at random, by an adversary, and by somebody who looks at what is served
 
 
-@dataclass(frozen=True)
 class ForgetSets:
     """Forget sets of a run.
 
-    Attributes:
+    Args:
         train: its training records.
-        free: [f] rows that may go: private, and of identical ones the last, as agt unlearn takes them.
-        seen: [n, d] their features, flat and not too wide.
+        families: [n] str, the same for identical records that nothing else tells apart.
         records: how many ask.
         trials: how many random sets.
         seed: of all that is drawn.
+
+    Raises:
+        ConfigError: no record may go, or fewer than ask.
     """
 
-    train: Records
-    free: np.ndarray
-    seen: np.ndarray
-    records: int
-    trials: int
-    seed: int
-
-    @classmethod
-    def of(cls, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> "ForgetSets":
-        """Of a run's training records.
-
-        Args:
-            families: [n] str, the same for identical records that nothing else tells apart.
-
-        Raises:
-            ConfigError: no record may go, or fewer than ask.
-        """
-        last = {name: row for row, name in enumerate(families.tolist())}
-        free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
-        if not len(free):
+    def __init__(self, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> None:
+        self.train, self.records, self.trials, self.seed = train, records, trials, seed
+        last = {name: row for row, name in enumerate(families.tolist())}  # of identical ones, as agt unlearn takes them
+        self.free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
+        if not len(self.free):
             raise ConfigError("there is nothing to forget: every training record is public")
-        if records > len(free) - 2:
+        if records > len(self.free) - 2:
             raise ConfigError(
-                f"audit.records={records}: {len(free)} training records may go, and two must be left to train on: give "
-                f"{max(1, len(free) - 2)} or fewer"
+                f"audit.records={records}: {len(self.free)} training records may go, and two must be left to train on: "
+                f"give {max(1, len(self.free) - 2)} or fewer"
             )
-        flat = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
-        if flat.shape[1] > MAX_WIDTH:
-            flat = flat @ np.random.default_rng(seed).normal(size=(flat.shape[1], MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
-        return cls(train, free, flat, records, trials, seed)
+        self.seen = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
+        if (width := self.seen.shape[1]) > MAX_WIDTH:
+            self.seen = self.seen @ np.random.default_rng(seed).normal(size=(width, MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
 
     def attacks(self, by_shard: bool = False) -> Iterator[Attack]:
         """All of them.
@@ -505,18 +485,21 @@ class ForgetSets:
         """
         rng, k = np.random.default_rng(self.seed), self.records
         for trial in range(self.trials):
-            yield Attack(f"{k} records at random, draw {trial + 1}", (_always(rng.choice(self.free, k, replace=False)),))
+            yield Attack.at_once(f"{k} records at random, draw {trial + 1}", rng.choice(self.free, k, replace=False))
         lever, error = self._influence()
-        yield Attack(f"the {k} most influential records", (_always(self._top(lever * error**2 / (1 - lever) ** 2)),))
-        yield Attack(f"the {k} farthest outliers", (_always(self._top(lever)),))
-        yield Attack(f"{k} records whose nearest doubles stay", (_always(self._doubled(rng)),))
-        yield Attack("a whole class, the smallest", (_always(self._class()),))
+        yield Attack.at_once(f"the {k} most influential records", self._top(lever * error**2 / (1 - lever) ** 2))
+        yield Attack.at_once(f"the {k} farthest outliers", self._top(lever))
+        yield Attack.at_once(f"{k} records whose nearest doubles stay", self._doubled(rng))
+        labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
+        rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
+        spared = len(np.unique(self.train.labels)) <= 2  # a model needs two classes: all but one record
+        yield Attack.at_once("a whole class, the smallest", rows[: len(rows) - spared])
         if k > 1:
             first = rng.choice(self.free, k // 2, replace=False)
             then = self._dissenting if by_shard else self._wrong
             yield Attack(
                 f"{k // 2} at random, then {k - k // 2} chosen by what is served then",
-                (_always(first), partial(then, first, k - k // 2)),
+                (lambda served: first, partial(then, first, k - k // 2)),
             )
 
     def _top(self, scores: np.ndarray) -> RemovedRows:
@@ -544,40 +527,22 @@ class ForgetSets:
                 kept.add(int(away[place].argmin()))
         return some[chosen_rows]
 
-    def _class(self) -> RemovedRows:
-        """All of the smallest class; of two classes all but one record, as a model needs both."""
-        labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
-        rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
-        return rows if len(np.unique(self.train.labels)) > 2 else rows[:-1]
-
-    def _wrong(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+    def _wrong(self, first: RemovedRows, count: int, served: Served) -> RemovedRows:
         """Those whom the model that is served answers most wrongly."""
         left = self.free[~np.isin(self.free, first)]
-        assert served is not None
         model: Model = served.shown
         margins, labels = model.margins(self.train.features[left]), self.train.labels[left]
         own = margins[0] * (2 * labels - 1) if len(margins) == 1 else margins[labels, np.arange(len(left))]
         return left[np.argsort(own, kind="stable")[:count]]
 
-    def _dissenting(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+    def _dissenting(self, first: RemovedRows, count: int, served: Served) -> RemovedRows:
         """Those of one shard: of the member that the vote overrules most often, whoever knows the key can tell them."""
-        assert served is not None
         model, left = served.shown, self.free[~np.isin(self.free, first)]
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
-        dissent = (_labels_of(members_margins(model, some)) != vote).mean(axis=1)
+        dissent = (labels_of(members_margins(model, some)) != vote).mean(axis=1)
         home = shards(self.train.units[left], model.settings.ensemble)
         return left[home == int(np.argmax(dissent))][:count]
-
-
-def _labels_of(margins: np.ndarray) -> np.ndarray:
-    """[T, n] of margins [T, lines, n]."""
-    labels: np.ndarray = (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
-    return labels
-
-
-def _always(rows: RemovedRows) -> Callable[[Served | None], RemovedRows]:
-    return lambda served: rows
 
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
@@ -617,39 +582,28 @@ class Unlearning:
         """Every method against every attack."""
         trained = _opened(given)
         opened = trained.open(record, console)
-        forget = ForgetSets.of(
+        forget = ForgetSets(
             opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
         )
-        findings, rows, absent = list[Finding](), list[dict[str, object]](), list[str]()
-        plan, settings = TrialPlan(self.releases, given.confidence), trained.settings
+        findings, rows, absent = list[Finding](), list[tuple[object, ...]](), list[str]()
+        plan = TrialPlan(self.releases, given.confidence)
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
             for method in self.methods or METHODS:
                 side = Sides(method, opened, forget.train, Path(scratch) / "run", self.queries)
                 try:
-                    chosen(method, settings, False)
+                    chosen(method, trained.settings, False)
                 except ConfigError as error:
                     if self.methods:
                         findings.append(not_tested(side.words, "nothing: the method is not for this run", str(error)))
                     else:
                         absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
                     continue
-                attacks = [] if side.unfit else list(forget.attacks(method == "sisa" or settings.certificate.votes))
-                found, trials = self._attacked(side, attacks, plan, console)
+                found, trials = side.attacked(forget, plan, console)
                 findings += found
-                rows += [_row(method, trial) for trial in trials]
-        table = pd.DataFrame(rows, columns=list(_row("retrain", Trial("", "", 0, None, False, ""))))
+                rows += [(method, t.attack, t.records, t.test, t.found, t.outcome, t.words, t.how) for t in trials]
+        columns = ["method", "attack", "records", "test", "found", "outcome", "words", "removed_by"]
+        table = pd.DataFrame(rows, columns=columns)
         return Audited.of(trained.finished, findings, (*absent, *NOTES), tables={"attacks": table})
-
-    def _attacked(
-        self, side: "Sides", attacks: list[Attack], plan: TrialPlan, console: Console
-    ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
-        if side.unfit:
-            return (not_tested(side.words, "see agt unlearn", side.unfit),), ()
-        with console.progress(f"method={side.method}", "attack") as report:
-            pairs, refused = attacked(
-                side.begin, side.retrained, attacks, lambda done: report(done, len(attacks), done, len(attacks))
-            )
-        return judged(side.words, pairs, refused, side.claimed, plan)
 
 
 def _opened(given: AuditInputs) -> TrainedRun:
@@ -657,47 +611,26 @@ def _opened(given: AuditInputs) -> TrainedRun:
     return TrainedRun.of({**given.config, "inputs": None})
 
 
-def _row(method: str, trial: Trial) -> dict[str, object]:
-    outcome = "not tested" if trial.found is None else "violated" if trial.violated else "not contradicted"
-    return {
-        "method": method,
-        "attack": trial.attack,
-        "records": trial.records,
-        "test": trial.test,
-        "found": trial.found,
-        "outcome": outcome,
-        "words": trial.words,
-        "removed_by": trial.how,
-    }
-
-
-@dataclass
 class Sides:
     """A method on a copy of the run, and training without the records.
 
-    Attributes:
+    Args:
         opened: the run, which stays as it is.
         train: its training records, whose rows are asked to be erased.
         copy: where the copy lies.
         queries: how many labels are compared.
+
+    Attributes:
         promises: what the method said after each removal.
         gone: rows that were asked for since the last beginning.
         drawn: (side, n) -> noise that was drawn.
     """
 
-    method: MethodName
-    opened: OpenedRun
-    train: Records
-    copy: Path
-    queries: int
-    promises: list[Promise] = field(default_factory=list)
-    gone: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    drawn: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        """What is attacked."""
-        return f"method={self.method} of agt unlearn"
+    def __init__(self, method: MethodName, opened: OpenedRun, train: Records, copy: Path, queries: int) -> None:
+        self.method, self.opened, self.train, self.copy, self.queries = method, opened, train, copy, queries
+        self.words, self.run = f"method={method} of agt unlearn", opened.trained.finished
+        self.promises, self.drawn = list[Promise](), dict[tuple[str, int], np.ndarray]()
+        self.gone = np.empty(0, dtype=np.int64)
 
     @property
     def unfit(self) -> str:
@@ -711,6 +644,20 @@ class Sides:
                 "a training; and its promise is not proved (agt unlearn says so)"
             )
         return ""
+
+    def attacked(
+        self, forget: ForgetSets, plan: TrialPlan, console: Console
+    ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+        """What every attack on the method shows."""
+        if self.unfit:
+            return (not_tested(self.words, "see agt unlearn", self.unfit),), ()
+        votes = self.opened.trained.settings.certificate.votes
+        attacks = list(forget.attacks(self.method == "sisa" or votes))
+        with console.progress(f"method={self.method}", "attack") as report:
+            return audit_unlearning(
+                self.words, self.begin, self.retrained, attacks, lambda: self.claimed, plan,
+                lambda done: report(done, len(attacks), done, len(attacks)),
+            )  # fmt: skip
 
     def begin(self) -> tuple[Served, Unlearn]:
         """A fresh copy."""
@@ -744,11 +691,6 @@ class Sides:
         ]
         return max(promises, key=lambda made: (not made.proved, not made.exact, made.eps))
 
-    @property
-    def run(self) -> Run:
-        """The run that is audited."""
-        return self.opened.trained.finished
-
     def _unlearn(self, rows: RemovedRows) -> Served:
         self.gone = np.concatenate([self.gone, rows])
         ids = self.copy.with_name("ids.txt")
@@ -769,12 +711,7 @@ class Sides:
     def _prepared(self, rows: RemovedRows) -> Prepared:
         """The data without these records, and without those that the run's own log names."""
         names, before = self.train.ids[rows], gone_of(self.run)
-
-        def gone(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
-            marked: np.ndarray = np.isin(ids, names) | before(ids, units)
-            return marked
-
-        return prepare(self.opened.trained.settings, QUIET, cast(IsErased, gone))
+        return prepare(self.opened.trained.settings, QUIET, lambda ids, units: np.isin(ids, names) | before(ids, units))
 
     def _served(self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned") -> Served:
         if self.method == "certificate":

@@ -89,7 +89,7 @@ def train_report(
         noise: what may be said of weights that were trained with noise, and of later removals, a line each.
     """
     return document(
-        *_trained(record, dataset, certificate, verdict),
+        *_trained(record, dataset, relation, certificate, verdict),
         *counts_section(relation),
         *quality,
         "## Results",
@@ -109,7 +109,9 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
     return markdown_table(("metric", "value"), rows)
 
 
-def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
+def _trained(
+    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateConfig, verdict: str
+) -> list[str]:
     useless = [f"**{plain(verdict)}**"] if verdict else []
     on = f"Trained on {len(dataset.train)} records"
     if certificate.boxes:
@@ -124,11 +126,13 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
         )
         return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     if certificate.votes:
-        votes = (
-            f"{on}, each in one of {record.metrics['members']} shards, with a small model for each: one k changes the "
-            "votes of the members that it reaches, and stable distances are counted from the votes. Every constant: "
-            "`votes.json`."
+        counted = (
+            "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
+            if RELATIONS[relation.name].labels
+            else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
         )
+        shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
+        votes = f"{shards}: {counted}. Every constant: `votes.json`."
         return [f"# Training votes: {plain(dataset.name)}", *useless, votes]
     moved = float(record.metrics["moved_by_one_k"])
     return [

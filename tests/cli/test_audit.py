@@ -19,6 +19,7 @@ from agt_cli.report.finished import LOCK
 from .conftest import TINY, Agt
 
 OTHER = f"sha256:{'0' * 64}".encode()
+RUN = Path("outputs/train/one")
 CONF = "# a toy of one's own\n_target_: cli.toy_audits.Toy\nfound: 0.5  # what it finds\naccident: none\n"
 
 
@@ -46,8 +47,7 @@ def audits() -> list[Path]:
 
 
 def test_a_violation_ends_with_3_and_a_record_that_is_whole(audited: Agt) -> None:
-    said = audited("audit", "toy", "run=latest", "audit.found=1.2", "--json")
-    assert said.code == 3
+    said = audited("audit", "toy", "run=latest", "audit.found=1.2", "--json").ended(3)
     folder = Path(said.json["run"])
     assert said.json["error"] == "claims VIOLATED, by 1 of 2 attacks; 1 attack not made"
     assert said.json["audit"]["findings"][0]["outcome"] == "violated"
@@ -56,15 +56,13 @@ def test_a_violation_ends_with_3_and_a_record_that_is_whole(audited: Agt) -> Non
     assert json.loads((folder / "status.json").read_text())["state"] == "done"
     assert "VIOLATED" in audited("runs", "command=audit").out
     assert "claims VIOLATED, by 1 of 2 attacks" in Path("outputs/index.html").read_text()
-    seen = audited("verify", str(folder))
-    assert seen.code == 0, seen.out
+    seen = audited("verify", str(folder)).ended(0)
     assert "audit.json" in seen.out
-    assert "training run outputs/train/one" in seen.out.replace(str(Path.cwd()) + "/", "")
+    assert f"training run {RUN}" in seen.out.replace(str(Path.cwd()) + "/", "")
 
 
 def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt) -> None:
-    said = audited("audit", "toy", "run=latest", "audit.found=0.981")
-    assert said.code == 0, said.err
+    audited("audit", "toy", "run=latest", "audit.found=0.981").ended(0)
     page = (audits()[0] / "report.md").read_text()
     for words in (
         "**No claim contradicted by 2 attacks: that is no proof; 1 attack not made.**",
@@ -103,7 +101,7 @@ def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
     ],
 )
 def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, accident: str, code: int, words: str) -> None:
-    said = audited("audit", "toy", "run=outputs/train/one", "audit.found=1.2", f"audit.accident={accident}")
+    said = audited("audit", "toy", "run=latest", "audit.found=1.2", f"audit.accident={accident}")
     assert said.code == code
     assert words in said.err
     assert "VIOLATED" not in said.out + said.err
@@ -119,20 +117,17 @@ def test_an_edited_audit_does_not_verify_and_is_not_gathered(audited: Agt) -> No
     path, manifest = folder / "audit.json", Manifest.read((folder / MANIFEST).read_bytes())
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"violated"', b'"not contradicted"'))
-    said = audited("verify", str(folder))
-    assert (said.code, "audit.json is not w" in said.out) == (3, True)
-    said = audited("audit", "summary", "run=latest")
-    assert (said.code, "audit.json" in said.err) == (2, True)
+    assert "audit.json is not w" in audited("verify", str(folder)).ended(3).out
+    assert "audit.json" in audited("audit", "summary", "run=latest").ended(2).err
     path.write_bytes(content.replace(json.loads(content)["digest"].encode(), OTHER))
     sealed = Manifest(manifest.command, {**manifest.files, "audit.json": sha256(path.read_bytes()).hexdigest()})
     (folder / MANIFEST).write_bytes(sealed.content)
-    said = audited("verify", str(folder))
-    assert (said.code, "and env.json names" in said.out) == (3, True)
+    assert "and env.json names" in audited("verify", str(folder)).ended(3).out
 
 
 def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
     audited("audit", "toy", "run=latest", "audit.found=1.2")
-    erase(Path("outputs/train/one"), [str(Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[0])], pending)
+    erase(RUN, [str(Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[0])], pending)
     said = audited("audit", "summary", "run=latest", "--json")
     assert said.code == 3, "nothing says that what it found went away"
     assert said.json["audit"]["parts"][0]["current"] is False
@@ -159,7 +154,7 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
 def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> None:
     """The model is of all records and its data of those alone that do not wait: what is trained is no neighbour."""
     ids = Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[:40].tolist()
-    erase(Path("outputs/train/one"), ids, pending)
+    erase(RUN, ids, pending)
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
     for kind, given in {
         **dict.fromkeys(("certificate", "membership", "memorisation", "dpsgd", "toy"), ()),
@@ -181,8 +176,7 @@ def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) 
     audited("audit", "toy", "run=latest")
     audited("audit", "toy", "run=latest", "audit.found=3")
     audited("audit", "toy", "run=latest", "audit.accident=full")
-    said = audited("audit", "summary", "run=latest", "--json")
-    assert said.code == 3
+    said = audited("audit", "summary", "run=latest", "--json").ended(3)
     audit, folder = said.json["audit"], Path(said.json["run"])
     assert said.json["error"] == "claims VIOLATED, by 1 of 4 attacks; 2 attacks not made"
     assert [part["current"] for part in audit["parts"]] == [True, True]
@@ -204,23 +198,51 @@ def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) 
     table = (folder / "tables/claims.csv").read_text().splitlines()
     assert len(table) == 7
     assert read_audit((folder / "audit.json").read_bytes()).kind == "summary"
-    seen = audited("verify", str(folder))
-    assert seen.code == 0, seen.out
+    seen = audited("verify", str(folder)).ended(0)
     assert seen.out.count("audit run ") >= 3
     again = audited("audit", "summary", "run=latest", f"audit.audits=[{audit['parts'][0]['folder']}]")
     assert again.code == 2, "a name is no folder"
 
 
 def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
-    said = audited("audit", "summary", "run=latest")
-    assert said.code == 2
+    said = audited("audit", "summary", "run=latest").ended(2)
     assert "no finished audit of it lies below outputs" in said.err
     audited("audit", "toy", "run=latest")
     toy = audits()[-1]
     assert audited("train", *TINY, "training.seed=3", "hydra.run.dir=outputs/train/two", "-q").code == 0
     for named, words in ((f"{toy}", "is about the run of"), (f"{toy},{toy}", "named more than once")):
-        said = audited("audit", "summary", "run=outputs/train/two", f"audit.audits=[{named}]")
-        assert (said.code, words in said.err) == (2, True), said.err
+        assert words in audited("audit", "summary", "run=outputs/train/two", f"audit.audits=[{named}]").ended(2).err
+
+
+ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")
+REFUSED = {
+    **dict.fromkeys(
+        [("certificate", "run=null"), ("membership", "run=null"), ("unlearning", "run=null"), ("dpsgd", "run=null")],
+        "run: give the folder",
+    ),
+    ("certificate", "inputs=rows.csv"): "inputs=rows.csv: the audit asks",
+    ("certificate", "audit.farthest=0"): "audit.farthest",
+    ("certificate", "audit.seconds=0"): "audit.seconds",
+    ("membership", "audit.shadows=5"): "audit.shadows: Input should be a multiple of 2, got 5",
+    ("shadows", "audit.parts=2", "audit.part=2"): "they are 0 to 1",
+    ("dpsgd", "audit.trainer=opacus"): "audit.trainer",
+    ("dpsgd",): "was trained without noise",
+    ("unlearning", "audit.releases=10"): "audit.releases",
+    ("unlearning", "audit.records=1000"): "audit.records=1000",
+    ("unlearning", "audit.methods=[forget]"): "audit.methods",
+    ("mechanism", *ANSWERS, "inputs=a.csv"): "inputs=",
+    ("mechanism", *ANSWERS, "audit.values=[0,5]"): "audit.values",
+    ("mechanism", "run=null"): "mechanism: name what is audited",
+    ("mechanism", "run=null", "mechanism=release_weights", "mechanism.mu=1"): "agt audit weights",
+    ("mechanism", "run=null", "mechanism=noisy_argmax", "mechanism.eps=1", "audit.values=[0,5]"): "votes have no grid",
+    ("weights", "run=null"): "mechanism=release_weights",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), REFUSED.items(), ids=map(" ".join, REFUSED))
+def test_what_cannot_be_audited_is_refused_by_key(audited: Agt, line: tuple[str, ...], words: str) -> None:
+    said = audited("audit", line[0], *(() if "run=null" in line else ("run=latest",)), *line[1:])
+    assert (said.code, words in said.err) == (2, True), said.err
 
 
 CAUGHT = PLANTED["smooth_cauchy on evidence that jumps, by its table"]

@@ -20,8 +20,8 @@ NOISY = (
 def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     run = agt("train", *TINY, *NOISY, "--json", "-q").json["run"]
     asked = ("audit", "dpsgd", f"run={run}", *SMALL)
-    said = agt(*asked, "confidence=0.9999", "--json")  # its noise is drawn anew: at 95 % this would fail once in twenty
-    assert said.code == 0, said.err
+    # its noise is drawn anew: at 95 % this would fail once in twenty
+    said = agt(*asked, "confidence=0.9999", "--json").ended(0)
     finding, size = said.json["audit"]["findings"]
     assert size["found"] == pytest.approx(1, abs=0.1)
     assert finding["subject"] == "training with noise inside, epsilon 4 claimed"
@@ -32,18 +32,7 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     assert {"Clopper-Pearson", "Katz-log", "Gaussian DP", "exact", "gdp"} <= set(table.iloc[:, 0])
     assert (table[table["it is"] == "confident"]["claimed 4"] <= 4).all()
     assert "cannot debug the composition" in (folder / "report.md").read_text()
-    for words, why in (
-        (("audit.trials=5",), "a side are the least"),
-        (("audit.trainer=opacus",), "audit.trainer"),
-    ):
-        refused = agt(*asked, *words)
-        assert (refused.code, why in refused.err) == (2, True), refused.err
+    assert "a side are the least" in agt(*asked, "audit.trials=5").ended(2).err
     drawn = dpsgd.draw_noise
     monkeypatch.setattr(dpsgd, "draw_noise", lambda p, plan, *rest: drawn(p, replace(plan, sigma=plan.sigma / 100), *rest))
     assert agt(*asked).code == 3
-
-
-def test_a_run_without_noise_claims_nothing(agt: Agt, trained: Path) -> None:
-    for words, why in (((f"run={trained}",), "was trained without noise"), ((), "run: give the folder")):
-        said = agt("audit", "dpsgd", *words, *SMALL)
-        assert (said.code, why in said.err) == (2, True), said.err

@@ -77,8 +77,7 @@ def nothing_left(place: Path = Path()) -> bool:
 
 def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     before = {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}
-    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=6", "audit.together=2", "--json")
-    assert said.code == 0, said.err
+    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=6", "audit.together=2", "--json").ended(0)
     findings = said.json["audit"]["findings"]
     certain = {each["claim"] for each in findings if each["strength"] == "certain"}
     assert certain == set(COUNTED)
@@ -106,8 +105,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
 
 
 def test_an_ensemble_under_substitution(audit: Audit) -> None:
-    said = audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json")
-    assert said.code == 0, said.err
+    audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json").ended(0)
 
 
 # -- a release path that is broken on purpose --------------------------------------------------------------------------
@@ -116,8 +114,7 @@ def test_an_ensemble_under_substitution(audit: Audit) -> None:
 def test_labels_without_noise_are_caught(audit: Audit, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("head")  # trained before anything is broken
     monkeypatch.setattr(Mechanism, "release", lambda self, predictions, *others: predictions.astype(np.int64))
-    said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json")
-    assert said.code == 3, said.err
+    said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json").ended(3)
     violated = [each for each in said.json["audit"]["findings"] if each["outcome"] == "violated"]
     assert "natural records, chosen query" in violated[0]["attack"]
 
@@ -180,8 +177,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("line", REFUSED, ids=" ".join)
 def test_refused(line: tuple[str, ...], audit: Audit) -> None:
-    said = audit(*line)
-    assert said.code == 2, said.err
+    said = audit(*line).ended(2)
     assert REFUSED[line] in said.err
     assert nothing_left()
 
@@ -198,8 +194,7 @@ def test_an_interrupted_audit_leaves_nothing(
     (tmp_path / "local").mkdir()
     run("head")
     monkeypatch.setattr(Stage, "drawn", interrupted)
-    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=0", f"audit.scratch={tmp_path / 'local'}")
-    assert said.code == 130
+    audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=0", f"audit.scratch={tmp_path / 'local'}").ended(130)
     assert seen[0][0] > 2
     assert seen[0][1]
     assert nothing_left(tmp_path)

@@ -30,7 +30,6 @@ class Toy:
             raise ConfigError("run: the toy needs a run")
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        assert given.run is not None
         digest = manifest_digest(given.run)
         if self.accident == "changed":
             change(given.run)

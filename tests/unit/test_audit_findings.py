@@ -1,17 +1,15 @@
 """What an audit found, as a form: what is written is read, and what contradicts itself is refused."""
 
 import json
-import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 from unit.test_claims import bare, change
 
-from agt.audit.findings import VERSION, Audit, Estimate, Finding, FindingPart, Outcome, Strength, read_audit
+from agt.audit.findings import VERSION, Audit, Finding, FindingPart, Outcome, Strength, read_audit
 from agt.errors import ConfigError
 
 RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -123,10 +121,3 @@ def test_the_schema_file_is_the_form() -> None:
     assert node.pop("$id") == VERSION
     assert node.pop("$schema").startswith("https://json-schema.org/")
     assert bare(node) == bare(TypeAdapter(Audit).json_schema())
-
-
-def test_the_page_names_every_entry() -> None:
-    page = (Path(__file__).parents[2] / "docs/audit.md").read_text(encoding="utf-8").split("## audit.json")[1]
-    named = set(re.findall(r"`(?:findings\[\]\.)?(\w+)`", page))
-    entries = {field.name for cls in (Audit, Finding, FindingPart, Estimate) for field in fields(cls)}
-    assert entries <= named

@@ -9,11 +9,8 @@ from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
-from agt.audit.mechanism import TrialPlan
 from agt_cli.audit.job import AGAIN, data_table, headline, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
-from agt_cli.audit.selftest import EXACT
-from agt_cli.audit.unlearning import Attack, Served, audit_unlearning
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -62,14 +59,3 @@ def test_the_headline_says_where_little_could_have_been_noticed() -> None:
 def test_what_could_tell_nothing_is_no_attack() -> None:
     blank = nothing_to_tell(TestedClaim("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95))
     assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
-    labels, answered = np.zeros(3), iter((np.zeros(3, dtype=bool), np.ones(3, dtype=bool)))
-    findings, trials = audit_unlearning(
-        "a method",
-        lambda: (Served(labels), lambda rows: Served(labels, answered=next(answered))),
-        lambda rows: Served(labels),
-        [Attack(name, (lambda served: np.array([0]),)) for name in ("a whole class", "one record")],
-        replace(EXACT, words=("the same labels",)),
-        TrialPlan(1000),
-    )
-    assert [trial.found for trial in trials] == [None, 0.0]
-    assert findings[0].effort == "1 attack (one record)"

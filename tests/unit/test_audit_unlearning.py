@@ -24,7 +24,7 @@ def gaussians(shift: float, claimed: Promise, rng: np.random.Generator, releases
 
     attacks = [Attack(f"{place}", (lambda seen: np.arange(3),)) for place in range(looks)]
     return audit_unlearning("two laws", lambda: (None, lambda rows: served(shift)), lambda rows: served(0.0), attacks,
-                            claimed, TrialPlan(releases))[0][0]  # fmt: skip
+                            lambda: claimed, TrialPlan(releases))[0][0]  # fmt: skip
 
 
 def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
@@ -43,7 +43,7 @@ def test_what_is_not_claimed_is_reported() -> None:
     assert "simulation" in finding.meaning
     flawed = MeanModel(0, reused=True)
     oblivious = replace(CLOSE, adaptive=False)
-    findings, trials = audit_unlearning("loss", flawed.begin, flawed.retrained, [looking()], oblivious, DRAWS)
+    findings, trials = audit_unlearning("loss", flawed.begin, flawed.retrained, [looking()], lambda: oblivious, DRAWS)
     assert not any(finding.violated for finding in findings if finding.measure == "epsilon")
     assert any("not covered" in trial.words and (trial.found or 0) > 1 for trial in trials)
 
@@ -52,7 +52,7 @@ def test_a_refused_request_is_listed_with_its_reason() -> None:
     def refuse(rows: np.ndarray) -> Served:
         raise CheckError("one class would be left")
 
-    (finding,), (trial,) = audit_unlearning("refuses", lambda: (None, refuse), refuse, [request()], EXACT, DRAWS)
+    (finding,), (trial,) = audit_unlearning("refuses", lambda: (None, refuse), refuse, [request()], lambda: EXACT, DRAWS)
     assert finding.outcome is Outcome.UNTESTED
     assert "one class would be left" in finding.meaning
     assert trial.found is None
@@ -62,14 +62,14 @@ def test_nothing_given_out_is_nothing_tested() -> None:
     def silent(rows: np.ndarray) -> Served:
         return Served(np.zeros(3), answered=np.zeros(3, dtype=bool))
 
-    (finding,), _ = audit_unlearning("silent", lambda: (None, silent), silent, [request()], EXACT, DRAWS)
+    (finding,), _ = audit_unlearning("silent", lambda: (None, silent), silent, [request()], lambda: EXACT, DRAWS)
     assert finding.outcome is Outcome.UNTESTED
 
     def shy(rows: np.ndarray) -> Served:
         return Served(np.zeros(3), answered=np.full(3, len(rows) < GONE))
 
     both = [request(), request(3)]
-    (finding,), trials = audit_unlearning("shy", lambda: (None, shy), shy, both, EXACT, DRAWS)
+    (finding,), trials = audit_unlearning("shy", lambda: (None, shy), shy, both, lambda: EXACT, DRAWS)
     assert finding.outcome is Outcome.STANDS
     assert [trial.found for trial in trials] == [None, 0.0]
     assert both[0].name not in finding.effort
@@ -79,7 +79,7 @@ def forget_sets(records: int = 4, public: bool = False, labels: int = 3) -> Forg
     rng, n = np.random.default_rng(0), 60
     train = make_records(rng.normal(size=(n, 3)), np.arange(n) % labels, public=[public] * n)
     families = np.where(np.arange(n) < 2, "twins", train.ids)
-    return ForgetSets.of(train, families, records, trials=2, seed=0)
+    return ForgetSets(train, families, records, trials=2, seed=0)
 
 
 def test_forget_sets_name_private_records_once_and_the_last_of_copies() -> None:
