@@ -1,8 +1,9 @@
 """Small synthetic training sets, heads and intervals that several tests share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -91,3 +92,10 @@ def sample(rng: np.random.Generator, interval: Interval, corners: bool = False) 
     t = torch.as_tensor(share, dtype=interval.lower.dtype)
     value = interval.lower + t * (interval.upper - interval.lower)
     return torch.minimum(torch.maximum(value, interval.lower), interval.upper)
+
+
+def refused(*faults: tuple[type[Exception], str, Callable[[], object]]) -> None:
+    """Each call fails with an error of this class, in whose message the pattern is."""
+    for error, message, call in faults:
+        with pytest.raises(error, match=message):
+            call()

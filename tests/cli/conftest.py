@@ -32,9 +32,10 @@ class Said:
         assert isinstance(value, dict)
         return value
 
-    def ended(self, code: int) -> "Said":
-        """The same, if it ended so."""
+    def ended(self, code: int, *words: str) -> "Said":
+        """The same, if it ended so, and said all of this on stderr."""
         assert self.code == code, self.err + self.out
+        assert [each for each in words if each not in self.err] == [], self.err
         return self
 
 

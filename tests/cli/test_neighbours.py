@@ -46,11 +46,9 @@ def neighbours(whole: pd.DataFrame, relation: str) -> list[tuple[int, pd.DataFra
 def train(agt: Agt, data: pd.DataFrame, *settings: str) -> tuple[Path, pd.DataFrame]:
     """(run folder, certificates of the test points) of a training on that file."""
     data.to_csv("train.csv", index=False)
-    said = agt("train", *SETTINGS, *settings)
-    assert said.code == 0, said.err
+    said = agt("train", *SETTINGS, *settings).ended(0)
     folder = Path(said.json["run"])
-    said = agt("certify", f"run={folder}", "map_resolution=0", "-q", "--json")
-    assert said.code == 0, said.err
+    said = agt("certify", f"run={folder}", "map_resolution=0", "-q", "--json").ended(0)
     return folder, pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")
 
 

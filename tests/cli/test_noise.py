@@ -61,8 +61,7 @@ def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt, noisy: Path
     conditions = json.loads((folder / "conditions.json").read_text())
     assert [c["letter"] for c in conditions if "the noise is one draw" in c["why"]] == ["d"]
     assert "certify nothing about retraining or unlearning" in (folder / "report.md").read_text()
-    said = agt("predict", f"run={noisy}", "mechanism=randomized_response", "total.eps=1", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("predict", f"run={noisy}", "mechanism=randomized_response", "total.eps=1", "--json", "-q").ended(0)
     assert "never both" in said.json["words"][-2]
 
 
@@ -75,8 +74,7 @@ def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt, noisy: Path
 )
 def test_a_missing_condition_leaves_no_claim(agt: Agt, more: tuple[str, ...], letter: str) -> None:
     base = [word for word in NOISE if not (letter == "c" and word.startswith("dataset."))]
-    said = agt("train", *base, *more, "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("train", *base, *more, "--json", "-q").ended(0)
     words = said.json["words"]
     assert words[0].startswith("NO PROOF OF PRIVACY")
     assert f"condition {letter} " in words[0]
@@ -97,6 +95,4 @@ REFUSED = {
 
 def test_refusals(agt: Agt) -> None:
     for more, why in REFUSED.items():
-        said = agt("train", *NOISE, more)
-        assert said.code == 2
-        assert why in said.err
+        agt("train", *NOISE, more).ended(2, why)

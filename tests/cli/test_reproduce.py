@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -37,10 +38,10 @@ def test_every_definition_is_valid_and_has_its_kinds_and_profiles(name: str) -> 
 def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []}))
     monkeypatch.setattr("experiments.kinds.experiments_dir", lambda: tmp_path)
-    with pytest.raises(ConfigError, match=r"experiments/bad\.yaml"):
-        load_experiment("bad")
-    with pytest.raises(ConfigError, match="unknown experiment 'worse'"):
-        load_experiment("worse")
+    refused(
+        (ConfigError, r"experiments/bad\.yaml", lambda: load_experiment("bad")),
+        (ConfigError, "unknown experiment 'worse'", lambda: load_experiment("worse")),
+    )
 
 
 def test_of_two_overrides_of_one_key_the_later_counts_and_relations_are_the_profiles() -> None:
@@ -156,8 +157,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
 
 
 def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
-    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "--json")
-    assert done.code == 0, done.err
+    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "--json").ended(0)
     result = json.loads(done.out)
     folder = Path(result["run"])
     assert {path.name for path in (folder / "figures").iterdir()} == {f"001_fig2.{kind}" for kind in ("pdf", "png", "csv")}
@@ -174,8 +174,9 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
 
 @pytest.mark.sweep
 def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
-    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "overrides=['training.chosen_on=data']", "--json")
-    assert done.code == 0, done.err
+    done = agt(
+        "reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "overrides=['training.chosen_on=data']", "--json"
+    ).ended(0)
     folder = Path(json.loads(done.out)["run"])
     assert "no proof of privacy: not held: e" in (folder / "tables" / "001_fig2.csv").read_text()
     assert (
@@ -201,9 +202,7 @@ def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     ],
 )
 def test_mistakes(agt: Agt, words: tuple[str, ...], code: int, message: str) -> None:
-    done = agt(*words)
-    assert done.code == code, done.err
-    assert message in done.err
+    agt(*words).ended(code, message)
 
 
 SMOKE = {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}
@@ -237,6 +236,29 @@ def test_every_definition_is_taken_in_every_profile(name: str) -> None:
         assert reproduce.configure({**SMOKE, "name": name, "profile": profile}).entries
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("imdb", "synthetic"), ("imdb", "stand in"), ("octmnist", "digits"), ("pneumoniamnist", "NOT")]
+)
+def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
+    experiment = load_experiment(name)
+    assert words in experiment.data + experiment.smoke_data
+
+
+def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_explained_away(tmp_path: Path) -> None:
+    experiment = load_experiment("imdb").on_original()
+    assert "GPT-2" in experiment.data
+    assert "stand" not in experiment.data
+    artifact = next(one for one in experiment.artifacts if one.id == "000_fig4")
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    entry = Entry(experiment, artifact, {"paper": experiment.profiles["paper"]}, runs)
+    training = runs.settings(entry.overrides("paper", artifact.settings["run"]))[1].training
+    assert (training.lr, training.decay, training.epochs, training.batch.count) == (0.1, 20, 125, 2)
+    assert {note for one in experiment.artifacts for note in (p.note for p in one.published)} == {""}
+    assert "stand-in" not in " ".join(note for one in experiment.artifacts for note in one.notes)
+    with pytest.raises(ConfigError, match="one data set"):
+        load_experiment("blobs").on_original()
+
+
 def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ("training.lr=0.125",), Console(quiet=True))
     config, settings = runs.settings([*TINY, "training.lr=2"])
@@ -244,9 +266,7 @@ def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
 
 
 def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt: Agt, tmp_path: Path) -> None:
-    said = agt("reproduce", "imdb", "-q")
-    assert said.code == 4
-    assert "agt data prepare imdb" in said.err
+    agt("reproduce", "imdb", "-q").ended(4, "agt data prepare imdb")
     data = tmp_path / "data"
     data.mkdir()
     request = {"name": "imdb", "profile": "both", "data": "either", "data_dir": str(data), "overrides": [], "runs_dir": "r"}

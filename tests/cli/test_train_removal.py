@@ -20,8 +20,7 @@ PUBLIC = "training.chosen_on=public"
 
 
 def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
-    said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run")
-    assert said.code == 0, said.err
+    said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run").ended(0)
     assert "records can be removed later: what is served is then (1, 0.0001)-close" in said.out
     assert "not proved" not in said.out
     assert "note: training.clip has no effect: certificate=removal clamps nothing" in said.err
@@ -37,16 +36,14 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
         ("predict", "run=run", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5"),
         ("verify", "run"),
     ):
-        said = agt(*words, "-q")
-        assert said.code == 0, (words, said.err)
+        agt(*words, "-q").ended(0)
     one = json.loads(Path("run/conditions.json").read_text())
     assert any("one draw" in fact["why"] for fact in one[3]["facts"]), "given the draw, as every certificate under noise is"
 
 
 def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_a_simulation(agt: Agt) -> None:
     settings = ("certificate.masking=output", "certificate.sigma=0.5", "certificate.seed=4", "hydra.run.dir=run")
-    said = agt("train", *HEAD, *settings)
-    assert said.code == 0, said.err
+    said = agt("train", *HEAD, *settings).ended(0)
     assert "SIMULATION: the noise comes from certificate.seed=4" in said.out
     assert json.loads(Path("run/metrics.json").read_text())["simulation"] == 1
     served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
@@ -55,8 +52,7 @@ def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_
 
 
 def test_as_published_nothing_is_claimed(agt: Agt) -> None:
-    said = agt("train", *HEAD, *LOSS, "hydra.run.dir=run")
-    assert said.code == 0, said.err
+    said = agt("train", *HEAD, *LOSS, "hydra.run.dir=run").ended(0)
     assert "not proved: as published, records can be removed later and the model is then (1, 0.0001)-close" in said.out
     assert "the published proof takes the error for independent" in said.out
     served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
@@ -74,9 +70,7 @@ def test_as_published_nothing_is_claimed(agt: Agt) -> None:
     ],
 )
 def test_it_is_refused_by_key(agt: Agt, settings: tuple[str, ...], message: str) -> None:
-    said = agt("train", *HEAD, *settings, "-q")
-    assert said.code == 2
-    assert message in said.err
+    agt("train", *HEAD, *settings, "-q").ended(2, message)
 
 
 @pytest.fixture
@@ -102,8 +96,7 @@ def test_a_run_that_was_stopped_keeps_its_draw(agt: Agt, stopped: Callable[..., 
     stopped(*LOSS)
     seed = int(json.loads(Path("run/checkpoint/removal.json").read_text())["number"], 16)
     assert Path("run/checkpoint").stat().st_mode & 0o77 == 0
-    said = agt("train", "resume=run", "-q")
-    assert said.code == 0, said.err
+    agt("train", "resume=run", "-q").ended(0)
     assert not Path("run/checkpoint").exists()
     tilt = load_file("run/removal.safetensors")["tilt"]
     drawn = np.random.Generator(np.random.Philox(key=seed)).normal(0, 1.0, tilt.shape)

@@ -122,18 +122,6 @@ def beyond(bound: Interval, value: Tensor) -> int:
     return int((~((bound.lower <= value) & (value <= bound.upper))).sum())
 
 
-def outside(at: Setting, samples: int = 40) -> int:
-    """Computed values and gradients outside their bounds; each also computed for one record alone."""
-    bound = at.rule.bound(at.x, at.box, at.rounding, EXACT)
-    back = at.rule.bound_back(at.d, at.x, at.box, at.rounding, EXACT)
-    count = 0
-    for k, x, d, point in draws(at, samples):
-        for rows in (slice(None), slice(0, 1)):
-            count += beyond(bound[k, rows], at.rule.nominal(x[rows], point))
-            count += beyond(back[k, rows], at.rule.nominal_back(d[rows], x[rows], point))
-    return count
-
-
 def record_gradients(at: Setting, d: Tensor, x: Tensor) -> dict[str, Tensor]:
     """Parameter -> [n, its shape], the gradients of each record as computed: in float64, and not clipped."""
     parts: dict[str, list[Tensor]] = {}
@@ -143,12 +131,12 @@ def record_gradients(at: Setting, d: Tensor, x: Tensor) -> dict[str, Tensor]:
     return {name: torch.cat(blocks) for name, blocks in parts.items()}
 
 
-def gradient_bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Rounding) -> dict[str, Interval]:
+def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -> Intervals:
     """Parameter -> bounds on them, [K, n, its shape]."""
     parts: dict[str, list[Interval]] = {}
     for part in at.rule.gradients(d.double(), x.double(), rounding.double(), EXACT):  # type: ignore[attr-defined]
         bound = part.d if part.x is None else Interval(*corners(part.d[..., None], part.x[..., None, :]))
-        shape = (*bound.shape[:2], *box[part.parameter].shape[1:])
+        shape = (*bound.shape[:2], *at.box[part.parameter].shape[1:])
         parts.setdefault(part.parameter, []).append(bound.moved(lambda end: end.reshape(shape)))  # noqa: B023
     return {
         name: Interval(*(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper")))
@@ -156,28 +144,28 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, box: Intervals, round
     }
 
 
-def gradients_outside(at: Setting, samples: int = 20) -> int:
-    """Computed gradients of single records in the layer's parameters outside their bounds."""
-    bounds, count = gradient_bounds(at, at.d, at.x, at.box, at.rounding), 0
-    for k, x, d, _ in draws(at, samples):
-        for rows in (slice(None), slice(0, 1)):
-            values = record_gradients(at, d[rows], x[rows])
-            count += sum(beyond(bounds[name][k, rows], values[name]) for name in at.box)
-    return count
+PASSES, GRADIENTS = ("forward", "backward"), ("0.weight", "0.bias")
 
 
-def gradients_unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
-    """Ends of bounds on gradients, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
-    rng, count = np.random.default_rng(2), 0
-    outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
-    wide = gradient_bounds(at, at.d, at.x, at.box, outer)
-    for share in shares:
-        x, d = inner(rng, at.x, share), inner(rng, at.d, share)
+def values(at: Setting, d: Tensor, x: Tensor, point: Point) -> dict[str, Tensor]:
+    """What a layer computes: both passes, and the gradients of single records in its parameters."""
+    passes = at.rule.nominal(x, point), at.rule.nominal_back(d, x, point)
+    return dict(zip(PASSES, passes, strict=True)) | (record_gradients(at, d, x) if at.box else {})
+
+
+def bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Rounding) -> Intervals:
+    """Bounds on each of ``values``, for each k."""
+    passes = at.rule.bound(x, box, rounding, EXACT), at.rule.bound_back(d, x, box, rounding, EXACT)
+    return dict(zip(PASSES, passes, strict=True)) | (gradient_bounds(at, d, x, rounding) if at.box else {})
+
+
+def outside(at: Setting, samples: int = 40, of: tuple[str, ...] = (*PASSES, *GRADIENTS)) -> int:
+    """Computed values outside their bounds; each also computed for one record alone."""
+    bound, count = bounds(at, at.d, at.x, at.box, at.rounding), 0
+    for k, x, d, point in draws(at, samples):
         for rows in (slice(None), slice(0, 1)):
-            narrow = gradient_bounds(at, d[:, rows], x[:, rows], at.box, at.rounding)
-            for name, small in narrow.items():
-                big = wide[name][:, rows]
-                count += int((big.lower > small.lower).sum() + (small.upper > big.upper).sum())
+            computed = values(at, d[rows], x[rows], point)
+            count += sum(beyond(bound[name][k, rows], value) for name, value in computed.items() if name in of)
     return count
 
 
@@ -185,17 +173,12 @@ def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
     """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
     rng, count = np.random.default_rng(2), 0
     outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
-    wide = at.rule.bound(at.x, at.box, outer, EXACT), at.rule.bound_back(at.d, at.x, at.box, outer, EXACT)
+    wide = bounds(at, at.d, at.x, at.box, outer)
     for share in shares:
         x, d, box = inner(rng, at.x, share), inner(rng, at.d, share), {n: inner(rng, i, share) for n, i in at.box.items()}
         for rows in (slice(None), slice(0, 1)):
-            part, gradient = x[:, rows], d[:, rows]
-            narrow = (
-                at.rule.bound(part, box, at.rounding, EXACT),
-                at.rule.bound_back(gradient, part, box, at.rounding, EXACT),
-            )
-            for big, small in zip(wide, narrow, strict=True):
-                big = big[:, rows]
+            for name, small in bounds(at, d[:, rows], x[:, rows], box, at.rounding).items():
+                big = wide[name][:, rows]
                 count += int((big.lower > small.lower).sum() + (small.upper > big.upper).sum())
     return count
 
@@ -217,19 +200,10 @@ def test_computed_values_and_gradients_lie_within_their_bounds_which_nest(make: 
     for shape in SHAPES:
         at = setting(make, shape, dtype, n=20)
         assert outside(at, 16) == unnested(at) == 0, shape
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [("ordinary", "float32"), ("points", "float64"), ("slivers", "float32"), ("huge", "float64")]
-)
-@trained
-def test_gradients_of_single_records_lie_within_their_bounds_which_nest(make: Callable, shape: str, dtype: str) -> None:
-    at = setting(make, shape, dtype, n=10)
-    assert gradients_outside(at) == gradients_unnested(at) == 0
-    if isinstance(at.rule, ConvRule):  # of numbers not below 0, as a ReLU leaves them
-        x = Interval(at.x.lower.clamp(min=0), at.x.upper.clamp(min=0))
-        at = replace(at, x=x, rule=replace(at.rule, nonnegative=True))
-        assert outside(at) == gradients_outside(at) == gradients_unnested(at) == 0
+        if isinstance(at.rule, ConvRule):  # of numbers not below 0, as a ReLU leaves them
+            x = Interval(at.x.lower.clamp(min=0), at.x.upper.clamp(min=0))
+            at = replace(at, x=x, rule=replace(at.rule, nonnegative=True))
+            assert outside(at, 16) == unnested(at) == 0, shape
 
 
 @trained
@@ -257,7 +231,7 @@ def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
         name: torch.cat([record_gradients(at, *vertex)[name] for vertex in product(vertices(d), vertices(x))])
         for name in at.box
     }
-    for name, bound in gradient_bounds(at, d, x, at.box, Rounding.of((0,), x.lower.dtype, x.lower.device)).items():
+    for name, bound in gradient_bounds(at, d, x, Rounding.of((0,), x.lower.dtype, x.lower.device)).items():
         torch.testing.assert_close(bound.lower[0, 0], values[name].amin(0), rtol=0, atol=1e-12)
         torch.testing.assert_close(bound.upper[0, 0], values[name].amax(0), rtol=0, atol=1e-12)
 
@@ -474,11 +448,10 @@ def test_the_checks_catch_a_broken_convolution(
     at = setting(lambda: nn.Conv2d(2, 3, 2, padding=1), shape, "float64")
     if shape == "points":  # all of them, so that rounding alone decides
         at = replace(at, d=_middle(at.d), box={name: _middle(interval) for name, interval in at.box.items()})
-    assert gradients_outside(at) == outside(at) == 0
+    assert outside(at) == 0
     broken(monkeypatch)
-    assert gradients_outside(at, samples=5) > 0
-    if broken is not a_position_dropped:  # which the passes have
-        assert outside(at, samples=5) > 0
+    assert outside(at, 5, GRADIENTS) > 0
+    assert outside(at, 5, PASSES) > 0
 
 
 @dataclass(frozen=True)
@@ -508,7 +481,7 @@ def _middle(x: Interval) -> Interval:
 @rules
 def test_the_checks_catch_a_rule_that_ignores_widths(make: Callable, back: bool) -> None:
     at = setting(make, "ordinary", "float64")
-    assert outside(replace(at, rule=Narrow(at.rule, back))) > 0
+    assert outside(replace(at, rule=Narrow(at.rule, back)), of=PASSES) > 0
 
 
 def without(at: Setting, **changes: Any) -> Setting:

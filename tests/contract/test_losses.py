@@ -7,23 +7,22 @@ some for each loss broken on purpose.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from types import SimpleNamespace
 from typing import Any, get_args
 
+import mpmath
 import numpy as np
 import pytest
 import torch
-from synthetic import make_head, make_recipe, make_training, random_interval, sample
+from synthetic import make_head, make_training, random_interval, sample
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agt.bounds.interval import Interval
 from agt.bounds.losses import LOSSES, Loss, loss_of
-from agt.bounds.network import Box, Network
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import certified_labels
 from agt.errors import ConfigError
-from agt.models.box import BoxModel
 from agt.models.heads import HeadConfig
 from agt.settings import LossName
 from agt.training.linear import LinearLoss
@@ -142,22 +141,6 @@ def test_the_threshold_parts_the_classes(name: str) -> None:
 
 
 @losses
-def test_margins_are_on_the_labels_side(name: str) -> None:
-    """What a map of the plane colours: positive where the label is 1."""
-    training = make_training(loss=name)
-    head = make_head(training, 2, 2, (4,))
-    with torch.no_grad():
-        head[-1].bias.fill_(LOSSES[name].threshold)  # so that both labels are given
-    nominal = {n: p.detach() for n, p in head.named_parameters()}
-    problem = SimpleNamespace(classes=2, settings=SimpleNamespace(training=training))
-    model = BoxModel(problem, head, Box.start((0,), nominal), make_recipe(training).plan(200))  # type: ignore[arg-type]
-    features = np.random.default_rng(0).normal(size=(200, 2)) * 3
-    labels = model.predict(features)
-    assert 0 < labels.sum() < 200
-    assert ((model.margins(features)[0] > 0) == labels).all()
-
-
-@losses
 def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     one = LOSSES[name].one_output
     head = make_head(make_training(loss=name), 3, 2, (4,))
@@ -169,6 +152,63 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     wrong = HeadConfig().build((3,), 5, make_training(loss="cross_entropy"))
     with pytest.raises(ConfigError, match=f"training.loss={name} needs .* and the model has 5"):
         Network.of(wrong, name, 2)
+
+
+# -- the machine's exponentials --------------------------------------------------------------------------------------------
+
+
+def one_k(dtype: str) -> Rounding:
+    return Rounding.of((0,), getattr(torch, dtype), torch.device("cpu"))
+
+
+@dtypes
+def test_the_machines_sigmoid_is_within_its_margin(dtype: str) -> None:
+    """method.md section 6: 8u, absolute; bounds hold the exact value with room to spare."""
+    rng = np.random.default_rng(0)
+    logits = np.concatenate(
+        [rng.normal(size=300) * 10.0 ** rng.integers(-8, 4, 300), [0.0, -745.2, 1e300 if dtype == "float64" else 1e30]]
+    )
+    f = torch.from_numpy(logits).to(getattr(torch, dtype))
+    exact = [1 / (1 + mpmath.exp(-mpmath.mpf(v))) for v in f.tolist()]
+    unit = torch.finfo(f.dtype).eps / 2
+    errors = [abs(mpmath.mpf(p) - e) for p, e in zip(torch.sigmoid(f).tolist(), exact, strict=True)]
+    assert max(errors) <= 8 * unit
+    bound = LOSSES["binary_cross_entropy"].bound(
+        Interval.point(f.view(1, -1, 1)), torch.zeros(len(f), dtype=torch.int64), one_k(dtype)
+    )
+    for low, e, high in zip(bound.lower.flatten().tolist(), exact, bound.upper.flatten().tolist(), strict=True):
+        assert low <= e <= high
+        assert high - low <= 40 * unit
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [3, 10, 100])
+def test_the_machines_softmax_is_within_its_margin(dtype: str, classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    scales = 10.0 ** rng.integers(-3, 3, size=(12, 1))
+    f = torch.from_numpy(rng.normal(size=(12, classes)) * scales).to(getattr(torch, dtype))
+    unit = torch.finfo(f.dtype).eps / 2
+    bound = LOSSES["cross_entropy"].bound(Interval.point(f[None]), torch.zeros(12, dtype=torch.int64), one_k(dtype))
+    target = torch.nn.functional.one_hot(torch.zeros(12, dtype=torch.int64), classes)
+    for row in range(12):
+        terms = [mpmath.exp(mpmath.mpf(v)) for v in f[row].tolist()]
+        for c in range(classes):
+            exact = terms[c] / sum(terms)
+            assert abs(mpmath.mpf(torch.softmax(f, 1)[row, c].item()) - exact) <= (classes + 8) * unit
+            exact -= int(target[row, c])
+            assert bound.lower[0, row, c].item() <= exact <= bound.upper[0, row, c].item()
+
+
+@dtypes
+def test_overflowing_exponentials_give_sound_bounds(dtype: str) -> None:
+    """exp overflows to inf and 1/inf is 0; no NaN, no failure."""
+    huge = 1e300 if dtype == "float64" else 1e30
+    lower = torch.tensor([[[-huge, 0.0, 1.0]]], dtype=getattr(torch, dtype))
+    upper = torch.tensor([[[huge, 0.0, 2.0]]], dtype=getattr(torch, dtype))
+    bound = LOSSES["cross_entropy"].bound(Interval(lower, upper), torch.tensor([1]), one_k(dtype))
+    assert bound.lower.flatten().tolist() == [0, -1, 0]
+    assert bound.upper[0, 0, 0] == 1
+    assert -0.8 < bound.upper[0, 0, 1] < -0.7  # p_1 at most 1 / (1 + e) beside a logit of 1
 
 
 def test_unknown_losses_are_refused() -> None:

@@ -129,12 +129,6 @@ def test_products_hold_the_exact_one_and_are_little_wider(
     assert (Q(lower.item()), Q(upper.item())) == exact_dot(point, w), "a point has one exact form"
 
 
-@given(intervals, intervals)
-def test_corners_of_two_numbers(a: list[float], b: list[float]) -> None:
-    lower, upper = rounding.corners(as_interval([a]), as_interval([b]))
-    assert (Q(lower.item()), Q(upper.item())) == exact_dot([a], [b])
-
-
 @kernels
 @dtypes
 @names

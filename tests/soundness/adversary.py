@@ -21,9 +21,8 @@ from itertools import cycle, product
 
 import numpy as np
 import torch
-from adversary_edits import DrawnEditor, Neighbour
-from adversary_settings import KINDS, Data, Fitted, Setting, Trained, Tube, draw_setting, fit
-from checks import draw, moved_by, nested, thresholds
+from adversary_settings import KINDS, Data, DrawnEditor, Fitted, Neighbour, Setting, Trained, Tube, draw_setting, fit
+from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
@@ -170,7 +169,7 @@ class Attack:
     def edges(setting: Setting, rng: np.random.Generator, fitted: Fitted) -> np.ndarray:
         """Queries a rounding away from where a label or a distance changes."""
         lines = 8 if setting.boxes else 16
-        return thresholds(rng, fitted.certify, lambda c: (c.prediction, c.stable_distance), lines, setting.case.width)
+        return thresholds(rng, fitted.certify, lines, setting.case.width)
 
     # -- moves ---------------------------------------------------------------------------------------------------------
 
@@ -303,9 +302,8 @@ class Attack:
                 self._found("nested", self._ends(yours, mine), other, "D in D'")
 
     def _ends(self, outer: Box, inner: Box) -> int:
-        nobody = Certificates(outer.ks, "add_remove", np.zeros(0, dtype=np.int64), np.zeros((len(outer.ks), 0), dtype=bool))
         self.report.ends += 2 * sum(int(end[1:].numel()) for end in outer.lower.values())
-        return nested((outer, nobody), (inner, nobody)).outside
+        return ends(outer, inner)[0]
 
     def _compare(self, there: Fitted, other: Neighbour, queries: np.ndarray) -> None:
         (label, near), (turned, far) = (self._evidence(fitted.certify(queries)) for fitted in (self.whole, there))
@@ -336,10 +334,10 @@ def _outside(mine: Box, yours: Box, distance: int) -> tuple[int, float]:
 
 
 def _beyond(mine: LinearTrained, yours: LinearTrained, distance: int) -> tuple[int, float]:
-    """(1 if the head moved farther than its bound, its share of it)."""
+    """(1 if the head moved farther than its bound, or has another one; its share of it)."""
     bound = distance * mine.sensitivity.per_k or mine.sensitivity.rounding
     moved = moved_by(mine, yours)
-    return int(not moved <= bound), moved / bound
+    return int(not moved <= bound or mine.sensitivity != yours.sensitivity), moved / bound
 
 
 def _apart(mine: Tube, yours: Tube) -> float:

@@ -7,10 +7,11 @@ import torch
 from checks import Case, certificates as certify_boxes, run
 
 from agt import relations
+from agt.audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear, logits_of
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import Dataset, Records, content_ids
 from agt.facts import grounds, proved
 from agt.models.features import FeatureMap
 from agt.models.model import vote
@@ -24,7 +25,7 @@ from agt.settings import (
     StabilityConfig,
     TubeConfig,
 )
-from agt.training.batches import Recipe
+from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
@@ -343,3 +344,62 @@ def _fit_tube(case: Case, certificate: TubeConfig, recipe: Recipe, records: Reco
     )
     exact = certificate.norms == "exact"
     return Tube(setting, network, train_tube(setting, network, initial, records, counts, exact), counts)
+
+
+# -- neighbours built to hurt, as ``agt audit certificate`` builds them ----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An edited dataset, as it is trained on."""
+
+    data: Data
+    edited: Edited
+
+    @classmethod
+    def unedited(cls, data: Data) -> "Neighbour":
+        """The data itself."""
+        return cls(data, Edited(data.records))
+
+    @property
+    def distance(self) -> int:
+        """Within how many k."""
+        return self.edited.distance
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """How it came about."""
+        return self.edited.story
+
+
+class DrawnEditor(Editor):
+    """Makes neighbours of ``setting``, in another order of rows; of identical content, numbered, where it names so."""
+
+    def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
+        training, case = setting.case.config(), setting.case
+        plan, wide = BatchPlan.of(training.batch, training.epochs, None, case.n), np.ones(case.width)
+        ensemble, weight = EnsembleConfig(setting.members), weights(training, plan)
+        super().__init__(
+            Terms(setting.relation, case.unit_rows, case.classes, plan, weight, ensemble, -wide, wide, setting.boxes), rng
+        )
+        self.setting = setting
+
+    def further(self, of: Neighbour, target: Target) -> Neighbour:
+        """One k further."""
+        edited = self.step(of.edited, target)
+        return Neighbour(Data(self.named(edited.records), of.data.test).shuffled(self.rng), edited)
+
+    def named(self, records: Records) -> Records:
+        """The records under the ids that their content gives them, where the setting has it so."""
+        if not self.setting.content:
+            return records
+        ids = content_ids(records.features, records.labels)
+        return replace(records, ids=ids, units=ids.copy())
+
+    def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+        """Content ids follow the content: it is varied in its last digits, unless it is to stay as it is."""
+        if not self.setting.content:
+            return super()._named(rows, name, keep)
+        tries = 1 if keep else NAMES
+        variants = [replace(rows, features=rows.features * (1 + i * 2.0**-40)) for i in range(tries)]
+        return [replace(each, units=content_ids(each.features, each.labels)) for each in variants]

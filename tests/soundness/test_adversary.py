@@ -4,7 +4,7 @@ Longer runs: ``make adversary TRIALS=N SEED=S``.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,18 +15,22 @@ from adversary import CELLS, Report, assault, table, trial
 from adversary_settings import Setting
 from checks import Case
 from synthetic import make_records
-from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
-from test_lipschitz import one_member_counted, shards_in_any_order
+from test_rules import signed_as_nonnegative
+from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box
-from agt.bounds.rounding import Rounding
-from agt.certificates.votes import Vote, published_vote
+from agt.bounds.rounding import Products, Rounding, corners
+from agt.bounds.rules import ConvRule, Gradient
+from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.data.dataset import Records
+from agt.kernels.reference import QUANTA, ReferenceExtremes
 from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
-from agt.training import linear
+from agt.training import ensemble, linear
+from agt.training.batches import BatchPlan, Slices
+from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
 from agt.training.loop import TrainingRun
 from agt.tube.network import Curvature
@@ -167,6 +171,106 @@ def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ensemble_tasks, "certified_vote", vote)
 
 
+def one_member_counted(patch: pytest.MonkeyPatch) -> None:
+    """Votes of any relation are certified as if one k changed one member."""
+
+    def counted(labels: np.ndarray, distances: np.ndarray, classes: int, *, touches: int) -> Vote:
+        return certified_vote(labels, distances, classes, touches=1)
+
+    patch.setattr(ensemble_tasks, "certified_vote", counted)
+
+
+def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    """Members take their records as they come: a sum in another order has other last digits, in every member at once."""
+
+    def parts(records: Records, config: EnsembleConfig, which: object = None) -> list[Records]:
+        home = shards(records.units, config)
+        return [records.take(home == index) for index in range(config.members)]
+
+    patch.setattr(ensemble, "parts", parts)
+
+
+class WarmExtremes(ReferenceExtremes):
+    """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least: sound, and not nested."""
+
+    before: dict[object, torch.Tensor]
+    name: str
+
+    @staticmethod
+    def _keep(kept: torch.Tensor, fresh: torch.Tensor, count: int, largest: bool) -> torch.Tensor:
+        return torch.cat([kept, fresh])
+
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        counts = self.counts.tolist()
+        greatest = [-self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)]
+        least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
+        return torch.stack(greatest), torch.stack(least)
+
+    def _bound(self, side: tuple[str, int], values: torch.Tensor, count: int) -> torch.Tensor:
+        now = values.sort(dim=0).values[max(count - 1, 0)]
+        at = self.before.get((self.name, *side), now)
+        self.before[(self.name, *side)] = now
+        return count * at - (at - values).clamp(min=0).sum(dim=0)
+
+
+def warm_start(patch: pytest.MonkeyPatch) -> None:
+    """The selection's threshold is warm-started."""
+
+    def selectors(self: TrainingRun, part: slice, batch: int, eligible: int) -> dict[str, WarmExtremes]:
+        counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
+        found = {}
+        for name, p in self.network.collapse_point(self.point).items():
+            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.capped, self.training.product)
+            found[name].before, found[name].name = before, name
+        return found
+
+    patch.setattr(TrainingRun, "_selectors", selectors)
+
+
+def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """No k * gamma for what may be added."""
+    patch.setitem(RELATIONS, "add_remove", replace(RELATIONS["add_remove"], adds=False))
+
+
+def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
+    """A draw scaled by how many records there are: no longer the same for every neighbour."""
+    whole = TrainingRun._noisy
+
+    def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
+        return whole(self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()})
+
+    patch.setattr(TrainingRun, "_noisy", noisy)
+
+
+def batches_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's batch is its position: one removal moves every later record."""
+
+    def batches(self: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+        for _ in range(self.epochs):
+            for index in range(self.count):
+                yield np.flatnonzero(np.arange(len(units)) % self.count == index)
+
+    patch.setattr(BatchPlan, "batches", batches)
+
+
+def slices_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's slice is its position: one removal lets later records join in earlier."""
+    patch.setattr(Slices, "of", lambda self, units: np.arange(len(units)) * self.count // max(len(units), 1))
+
+
+def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
+    """Bounds on a record's gradient clip each position's share, and add up what is left."""
+
+    def gradients(self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products) -> Iterator[Gradient]:
+        patches = x.moved(self._patches_of_each_k)
+        pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
+        ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
+        yield Gradient(f"{self.name}.weight", Interval(*ends), None)
+        yield Gradient(f"{self.name}.bias", d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)), None)
+
+    patch.setattr(ConvRule, "gradients", gradients)
+
+
 def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
     """A tube takes a record's gradient for half as long as it can be."""
     whole = Radii.batch
@@ -179,10 +283,15 @@ def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
 
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
-REPLACED = replace(ONE_STEP, relation="substitute")
 EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})  # the first batch is all that counts
 TWO_BATCHES = Setting(EARLY, "remove", "linear box")
+BINARY = Case("binary", training={"loss": "binary_cross_entropy", "lr": 0.3})
+WARM = Setting(BINARY, "paper_privacy", "linear box")
 FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
+BCE = {"loss": "binary_cross_entropy"}
+NOISY = Setting(Case("noisy", noise=3.0, training=BCE), "remove", "linear box")
+SLICED = Setting(Case("sliced", slices=3, training=BCE), "remove", "linear box")
+CONVOLVED = Setting(Case("convolved", channels=2, n=40, training={**BCE, "lr": 0.3}), "remove", "convolutions")
 OPPOSED = Setting(
     Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
     "add_remove",
@@ -212,10 +321,11 @@ class Broken:
     claim: str
     retrainings: int = 30
     records: Callable[[], Records] | None = None
+    seed: int = 0
 
     def attack(self, retrainings: int) -> Report:
         """Up to the first escape of the claim."""
-        return assault(self.setting, 0, retrainings, self.records() if self.records else None, self.claim)
+        return assault(self.setting, self.seed, retrainings, self.records() if self.records else None, self.claim)
 
 
 BROKEN = {
@@ -227,7 +337,11 @@ BROKEN = {
     ),
     "substitute as add_remove, heads": Broken(substitute_as_add_remove, replace(HEAD, relation="substitute"), "contained"),
     "batches by position": Broken(batches_by_index, TWO_BATCHES, "contained"),
+    "warm-started selection": Broken(warm_start, WARM, "nested"),
     "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
+    "noise that knows the data": Broken(noise_that_knows_the_data, NOISY, "contained"),
+    "slices by position": Broken(slices_by_index, SLICED, "contained"),
+    "clipped at each position": Broken(clipped_at_each_position, CONVOLVED, "crash", seed=1),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
     "half a gradient, tubes": Broken(half_a_gradient, TUBE, "contained"),
     "substitute as add_remove, tubes": Broken(

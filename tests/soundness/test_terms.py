@@ -530,7 +530,7 @@ def test_a_run_lists_its_files_before_it_is_done(tmp_path: Path, monkeypatch: py
 def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
     """An id that is made from content hashes the true label, too: whoever knows the record could test a guess of it."""
     made, given = np.array([f"{number:032x}" for number in range(3)]), np.array(["ann", "bob"])
-    assert {*made.tolist()}.isdisjoint(public_names(made).tolist())
+    assert {*made.tolist()}.isdisjoint(public_names(made)[:].tolist())
     assert public_names(given).tolist() == ["ann", "bob"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic import refused
 from threadpoolctl import threadpool_limits
 
 import agt
@@ -118,17 +119,6 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
         assert some.ids.tolist() == again.ids.tolist() == sorted(again.ids.tolist())
 
 
-def test_one_record_changes_its_own_member_and_no_other() -> None:
-    model = trained(200, 2, 20)
-    everybody = records(model)
-    home = shards(everybody.units, model.settings.ensemble)
-    for row in range(0, 200, 17):
-        less = retrained(model.problem, everybody.take(np.delete(np.arange(200), row)))
-        assert isinstance(less, VotesModel)
-        changed = np.flatnonzero((less.weight != model.weight).flatten(1).any(dim=1).numpy())
-        assert changed.tolist() in ([home[row]], [])
-
-
 @pytest.mark.parametrize("relation", ["add_remove", "remove"])
 def test_all_rows_of_a_unit_are_one_members(relation: str) -> None:
     rng, n = np.random.default_rng(0), 120
@@ -218,14 +208,16 @@ def test_the_exponential_of_logistic_regression() -> None:
 
 
 def test_what_votes_are_not_proved_for_is_refused() -> None:
-    with pytest.raises(agt.errors.ConfigError, match="fourier"):
-        trained(features="fourier")
-    with pytest.raises(agt.errors.ConfigError, match=r"ensemble\.members"):
-        agt.fit(np.eye(2), np.arange(2), certificate="votes")
-    with pytest.raises(agt.errors.ConfigError, match=r"logisitc.*logistic"):
-        trained(learner="logisitc")
-    with pytest.raises(agt.errors.ConfigError, match="certificate=erm has no members to choose"):
-        trained(certificate="erm", members=1, learner="ridge")
+    refused(
+        (agt.errors.ConfigError, "fourier", lambda: trained(features="fourier")),
+        (agt.errors.ConfigError, r"ensemble\.members", lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes")),
+        (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
+        (
+            agt.errors.ConfigError,
+            "certificate=erm has no members to choose",
+            lambda: trained(certificate="erm", members=1, learner="ridge"),
+        ),
+    )
     assert len(trained(500, members=1).weight) == 5, "the recipe's number, where a size is declared"
     with pytest.raises(agt.errors.ConfigError, match="paper_privacy"):
         trained(relation="paper_privacy")

@@ -71,18 +71,6 @@ def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Seq
     return head, Box.of((0,), {"0.weight": point}, *ends)
 
 
-@pytest.mark.parametrize(("loss", "weight"), [("binary_cross_entropy", [[1.0]]), ("cross_entropy", [[0.0], [1.0]])])
-def test_separation_is_strict(loss: str, weight: list[list[float]]) -> None:
-    """A logit of 0, or a box that touches 0, certifies nothing; the tie itself is predicted as class 0."""
-    training = make_training(loss=loss)
-    head, model = linear(weight)
-    result = certify(head, make_recipe(training, "remove"), model, np.array([[0.0], [-1.0], [1.0], [1e-3]]))
-    assert result.prediction.tolist() == [0, 0, 1, 1]
-    assert result.certified.tolist() == [[False, True, True, True]]
-    head, model = linear(weight, radius=1.0 if loss == "binary_cross_entropy" else 0.5)
-    assert not certify(head, make_recipe(training, "remove"), model, np.array([[1.0], [-2.0]])).certified.any()
-
-
 def test_separation_is_strict_without_any_widening_too() -> None:
     for loss, weight, outputs in (("binary_cross_entropy", [[1.0]], 2), ("cross_entropy", [[0.0], [1.0], [1.0]], 3)):
         head, model = linear(weight)
@@ -95,13 +83,6 @@ def test_separation_is_strict_without_any_widening_too() -> None:
             held = certified_labels(network, x, torch.full((2,), label), model.bounds, exact)
             assert not held[0, 0]
             assert held[0, 1] == (outputs == 2 and label == 1)
-
-
-def test_ties_of_three_classes_are_not_certified() -> None:
-    head, model = linear([[1.0], [1.0], [0.0]])
-    result = certify(head, make_recipe(make_training(), "remove", classes=3), model, np.array([[1.0], [-1.0]]))
-    assert result.prediction.tolist() == [0, 2]
-    assert result.certified.tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize(("scale", "dtype"), [(float("nan"), "float64"), (float("inf"), "float64"), (1e39, "float32")])
@@ -146,17 +127,6 @@ def test_a_box_broken_afterwards_is_an_error(broken: float) -> None:
     model.upper["0.weight"][0, 0, 0] = broken
     with pytest.raises(UnsoundError):
         certify(head, make_recipe(training), model, np.ones((1, 3)))
-
-
-def test_one_query_and_many_agree() -> None:
-    training = make_training()
-    head = make_head(training, 3, 2, (4,))
-    model = trained(head, (0.0, 0.05, 0.1))
-    queries = np.random.default_rng(0).normal(size=(30, 3))
-    many = certify(head, make_recipe(training), model, queries)
-    for row in range(30):
-        one = certify(head, make_recipe(training), model, queries[row : row + 1])
-        assert one.certified[:, 0].tolist() == many.certified[:, row].tolist()
 
 
 def test_queries_of_another_width_are_refused() -> None:

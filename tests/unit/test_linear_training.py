@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from synthetic import make_recipe, make_records
+from synthetic import make_recipe, make_records, refused
 
 from agt.certificates.stability import FARTHEST, certify_linear, upper_lengths
 from agt.certificates.votes import certified_vote
@@ -141,10 +141,10 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
 
 
 def test_more_records_than_n_max_stop_the_run() -> None:
-    with pytest.raises(ConfigError, match="n_max is 70"):
-        train_linear(make_recipe(training()), examples(71))
-    with pytest.raises(ConfigError, match="n_max is 70"):
-        train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 0.0, 1e-6)
+    refused(
+        (ConfigError, "n_max is 70", lambda: train_linear(make_recipe(training()), examples(71))),
+        (ConfigError, "n_max is 70", lambda: train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 0.0, 1e-6)),
+    )
 
 
 # -- the minimiser ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""The curvature tube's proof, piece by piece, where retraining does not come: agt/tube/network.py, norms.py, radius.py.
-
-Bounds on curvature against dense eigenvalues of Hessians by automatic differentiation; cases that attain a bound; the
-recursion alone, driven as badly as the proof allows. Each check counts, finds nothing, and finds a mistake that is planted.
-"""
+"""The curvature tube (agt/tube): its proof piece by piece, where retraining does not come, and neighbours retrained."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,15 +7,25 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from adversary import assault
+from adversary_settings import Setting
+from checks import Case
 from synthetic import make_records
-from tubes import TubeCase
+from tubes import CASES, KS, WIDTH, TubeCase
 
-from agt.settings import TrainingConfig
+from agt import relations
+from agt.audit.neighbours import Edited, Editor, Target
+from agt.certificates.stability import ClosedForm
+from agt.data.dataset import Records
+from agt.settings import TrainingConfig, TubeConfig
 from agt.training.linear import LinearLoss, Schedule
-from agt.tube import network
+from agt.tube import network, radius, training
 from agt.tube.network import SMOOTH, Curvature, EigenvalueBound, Meter, Public, TubeNetwork, TubeSetting
 from agt.tube.radius import Radii
-from agt.tube.training import Room, TubeTrained, look, room_of
+from agt.tube.training import Room, TubeTrained, room_of
+
+# -- tube pieces -------------------------------------------------------------------------------------------------------
+
 
 # -- curvature, against automatic differentiation --------------------------------------------------------------------------
 
@@ -229,67 +235,6 @@ def network_of(activation: str, outputs: list[float], clip: float) -> TubeNetwor
     return TubeNetwork(LinearLoss.of(config, 2), SMOOTH[activation], torch.tensor([outputs], dtype=torch.float64))
 
 
-@dataclass(frozen=True)
-class Trap:
-    """Weights at which a step is taken, others, and records: ``there`` has ``come`` besides. All in one dimension.
-
-    Attributes:
-        step: lr / B.
-    """
-
-    network: TubeNetwork
-    here: list[float]
-    there: list[float]
-    records: tuple[int, ...]
-    come: tuple[int, ...]
-    step: float
-
-    def share(self, mistake: Callable[[Curvature], Curvature] = lambda c: c) -> float:
-        """How far the step on all records drives the two apart, of what the recursion allows beside what comers add."""
-        case = TubeCase("trap")
-        here, there = (torch.tensor(w, dtype=torch.float64)[:, None] for w in (self.here, self.there))
-        plan = replace(case.setting.plan, normalizer=1.0, n_max=max(2, len(self.records) + len(self.come)))
-        network = self.network
-        setting = TubeSetting(
-            network.loss, network.activation, network.outputs.numpy(), 1.0, 1, case.config, plan, case.setting.relation
-        )
-        public = Public(Schedule(1.0, self.step), float(torch.linalg.norm(here)) + 1, 1e-14)
-        now, later = (make_records(np.ones((len(y), 1)), y) for y in (self.records, (*self.records, *self.come)))
-        meter = Meter(setting, network)
-        steps = [w - self.step * look(meter, w, later, np.arange(len(later)), public, True).gradient for w in (here, there)]
-        rows, apart = np.arange(len(now)), float(torch.linalg.norm(there - here))
-        counts = np.array([len(self.come)])
-        radii = Radii(counts, np.array([apart]), np.array([apart]), 1e9)
-        rho = look(meter, here, now, rows, public, True).rho
-        moved = radii.batch(mistake(setting.curvature), public, rho, meter.gram(now, rows), np.zeros(1))
-        return float(torch.linalg.norm(steps[1] - steps[0])) / float(moved.after[0])
-
-
-TRAPS = {
-    # records alike, f = 0 and both labels: the Hessian's largest eigenvalue is h (s1 alpha)^2 n, and lr is past 2 / it
-    "gauss": Trap(network_of("tanh", [4.0, -4.0] * 100, 1.0), [0.0] * 200, [1e-5, -1e-5] * 100, (0, 1) * 4, (), 0.02),
-    # nobody at home; who comes has slope C0 and bends as much as softplus can, against the minimum
-    "pull": Trap(network_of("softplus", [-1e-3], 0.01), [0.0], [1e-4], (), (0,) * 5, 2e4),
-    # flat where training is, so that only the twist sees what lies beside it
-    "twist": Trap(network_of("tanh", [1e-4], 0.01), [0.0], [0.05], (0,) * 5, (), 4e5),
-}
-
-
-@pytest.mark.parametrize("name", TRAPS)
-def test_a_step_that_attains_a_bound_stays_within_it_and_escapes_where_it_is_left_out(name: str) -> None:
-    trap = TRAPS[name]
-    assert 0.97 < trap.share() <= 1
-    assert trap.share(lambda right: replace(right, **{name: 0.0})) > 1.01
-    assert trap.share(lambda right: replace(right, **{name: 2 * getattr(right, name)})) < 0.97, "counted twice shows, too"
-
-
-def test_past_the_largest_rate_the_second_branch_is_what_holds() -> None:
-    trap = TRAPS["gauss"]
-    assert trap.step * 0.25 * 3200 * 8 > 2, "lr H > 2"
-    slow = replace(trap, step=1e-4)
-    assert slow.share(lambda right: replace(right, gauss=0.0)) <= 1, "below it the curvature of the other sign decides"
-
-
 def test_the_gradient_bound_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None:
     """Nobody, and one record of length 1, at weights where tanh is steepest; alpha so small that it stays there."""
     config = {"clip": 0.01, "epochs": 5, "weight_decay": 0.1, "lr": 2.0}
@@ -451,3 +396,169 @@ def test_a_certificate_ends_where_some_weights_turn_the_label_and_later_without_
     assert not certified(room, shift)
     assert certified(replace(room, bend=0 * room.bend), shift * (1 + 1e-3))
     assert network.logits(torch.tensor([[1e-6]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64))[0] > 0
+
+
+# -- tube retrained ----------------------------------------------------------------------------------------------------
+
+
+EDITS = 40
+CASE = {case.name: case for case in CASES}
+NESTING = [
+    CASE[name]
+    for name in (
+        "tanh, exact", "softplus", "batches", "batches decay, gelu", "decays", "replaced", "replaced, batches",
+        "units of two rows", "softmax of batches, gelu, exact", "fourier",
+    )
+]  # fmt: skip
+names = {"ids": lambda case: case.name}
+
+
+@dataclass
+class Seen:
+    """What a check saw.
+
+    Attributes:
+        retrained, outside: neighbours, and those beyond their radius.
+        farthest: the most of its radius that one of them moved.
+        certified, turned: labels certified for a neighbour, and those that it turned.
+    """
+
+    retrained: int = 0
+    outside: int = 0
+    farthest: float = 0.0
+    certified: int = 0
+    turned: int = 0
+
+
+def walk(editor: Editor, data: Records, k: int, known: ClosedForm, queries: np.ndarray) -> Records:
+    """A neighbour within k, each edit after the label of a query; rows in another order."""
+    edited, rng = Edited(data), editor.rng
+    for _ in range(k):
+        row = int(rng.integers(len(queries)))
+        edited = editor.step(edited, Target(queries[row], int(known.prediction[row])))
+    records = edited.records
+    return records.take(rng.permutation(len(records)))
+
+
+def edits(case: TubeCase, count: int, seed: int = 0) -> Seen:
+    """Train, then retrain ``count`` neighbours at 0 to 4 edits by the formulas alone."""
+    rng, seen = np.random.default_rng(seed), Seen()
+    data, queries, editor = case.data(rng), rng.normal(size=(40, WIDTH)), case.editor(rng)
+    here = case.train(data)
+    known, weight = case.certify(here, queries), here.weight.numpy()
+    assert np.isfinite(here.radii).all()
+    for edit in range(count):
+        k = edit % len(KS)
+        there = case.retrain(walk(editor, data, k, known, queries))
+        moved, held = float(np.linalg.norm(there - weight)), known.certified[k]
+        seen.retrained += 1
+        seen.outside += not moved <= here.radii[k]
+        if seen.outside:
+            break
+        seen.farthest = max(seen.farthest, moved / here.radii[k] if k else 0.0)
+        seen.certified += int(held.sum()) if k else 0
+        seen.turned += int((case.labels(there, queries) != known.prediction)[held].sum())
+    return seen
+
+
+@pytest.mark.parametrize("case", CASES, **names)
+def test_no_edit_moves_farther_than_its_radius_and_some_come_near(case: TubeCase) -> None:
+    seen = edits(case, EDITS)
+    assert (seen.outside, seen.turned) == (0, 0)
+    assert case.near < seen.farthest < 1
+    assert seen.certified > 0, "a check of nothing would not show"
+
+
+def setting_of(case: TubeCase) -> Setting:
+    """As the adversary has it."""
+    loss = "binary_cross_entropy" if case.classes == 2 else "cross_entropy"
+    batch = {
+        "count": 1,
+        "normalizer": float(case.n * case.unit_rows),
+        "n_max": 8 * case.n,
+        **case.training.get("batch", {}),
+    }
+    training = {"loss": loss, "clip": case.config.clip, "epochs": 6, "lr": 1.0, **case.training, "batch": batch}
+    how = {"n": case.n, "unit_rows": case.unit_rows, "activation": case.activation, "training": training}
+    norms = "exact" if case.exact else "cheap"
+    tube = TubeConfig(features=case.features, length=case.length, norms=norms)  # type: ignore[arg-type]
+    return Setting(Case(case.name, (case.hidden,), case.classes, **how), case.relation, "tube", certificate=tube)
+
+
+@pytest.mark.parametrize("case", NESTING, **names)
+def test_radii_nest_and_distances_move_by_one(case: TubeCase) -> None:
+    """Also of the same records in another order."""
+    report = assault(setting_of(case), 1, 12)
+    assert not report.escapes, "\n".join(map(str, report.escapes))
+    assert report.reorders == report.apart == 1
+    assert report.ends > 0
+
+
+# -- mistakes planted ------------------------------------------------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def one_epoch(patch: pytest.MonkeyPatch) -> None:
+    """What earlier epochs added is forgotten."""
+    patch.setattr(Radii, "epoch_over", lambda self: self)
+
+
+def one_row(patch: pytest.MonkeyPatch) -> None:
+    """A unit counts as one record."""
+    patch.setattr(TubeCase, "counts", np.array(KS))
+
+
+def replaced_as_added(patch: pytest.MonkeyPatch) -> None:
+    """A replaced record counts as one that comes."""
+    rule = relations.RELATIONS["substitute"]
+    patch.setitem(relations.RELATIONS, "substitute", replace(rule, touches=1))
+
+
+def least_gradients(patch: pytest.MonkeyPatch) -> None:
+    """The records whose gradients are shortest go."""
+    whole = training.greatest
+    patch.setattr(training, "greatest", lambda lengths, counts: whole(np.full_like(lengths, lengths.min()), counts))
+
+
+def gradients_halved(patch: pytest.MonkeyPatch) -> None:
+    """The clamp is taken to be half as wide."""
+    whole = Radii.batch
+
+    def batch(self: Radii, curvature, public, rho, gram, added=None):  # type: ignore[no-untyped-def]
+        return whole(self, replace(curvature, gradient=curvature.gradient / 2), public, rho, gram, added)
+
+    patch.setattr(Radii, "batch", batch)
+
+
+def no_rounding(patch: pytest.MonkeyPatch) -> None:
+    """Steps are taken to be exact."""
+    patch.setattr(radius, "_UP", 1.0)
+    whole = training.schedule
+
+    def schedule(setting: object) -> object:
+        publics, reach = whole(setting)  # type: ignore[arg-type]
+        return [replace(public, tau=0.0) for public in publics], reach
+
+    patch.setattr(training, "schedule", schedule)
+
+
+@pytest.mark.parametrize(
+    ("plant", "case"),
+    [
+        (one_epoch, CASE["batches, softplus, exact"]),
+        (one_row, TubeCase("units of five rows", unit_rows=5, n=8, training={"clip": 0.05})),
+        (replaced_as_added, CASE["replaced"]),
+        (gradients_halved, CASE["clamped hard"]),
+        (least_gradients, TubeCase("removed", relation="remove", training={"epochs": 3})),
+        (no_rounding, CASE["tanh"]),
+    ],
+)
+def test_radii_with_a_mistake_in_them_are_too_short(plant: Plant, case: TubeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert edits(case, 12).outside == 0
+    plant(monkeypatch)
+    vars(case).pop("counts", None)
+    try:
+        assert edits(case, 60).outside > 0
+    finally:
+        vars(case).pop("counts", None)
