@@ -57,8 +57,7 @@ def trained(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def train(name: str) -> Path:
-        said = agt("train", *SOURCES[name], "--json", "-q")
-        assert said.code == 0, said.err
+        said = agt("train", *SOURCES[name], "--json", "-q").ended(0)
         return Path(said.json["run"])
 
     return train
@@ -121,8 +120,7 @@ def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, a
     shutil.rmtree("data")
     commands = {"certify": (), "plan": ("eps=[1]", "queries=[10]"), "predict": ("mechanism.eps=1",)}
     for command, more in commands.items():
-        said = agt(command, f"run={run}", f"inputs={inputs}", *more, "--json", "-q")
-        assert said.code == 0, said.err
+        said = agt(command, f"run={run}", f"inputs={inputs}", *more, "--json", "-q").ended(0)
         now, then = (json.loads((folder / "env.json").read_text()) for folder in (Path(said.json["run"]), run))
         assert now["training_data"].startswith("not read")
         assert now["data_digest"] == then["data_digest"]
@@ -134,8 +132,7 @@ def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, a
 def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
     """A release about a file of queries looks at no training data, and still lists what the run declared of it."""
     given = ("dataset=table", *OF_TABLE[1:], *GIVEN, "certificate=erm", "compute.threads=1")
-    tuned = agt("tune", *given, "tune.public=test", "tune.folds=2", "tune.name=mine", "tune.grid={training.caution: [4]}")
-    assert tuned.code == 0, tuned.err
+    agt("tune", *given, "tune.public=test", "tune.folds=2", "tune.name=mine", "tune.grid={training.caution: [4]}").ended(0)
     run = agt("train", "experiment=mine", "compute.threads=1", "--json", "-q").json["run"]
     said = agt("predict", f"run={run}", f"inputs={queries('')}", "mechanism.eps=1", "--json", "-q")
     (choice,) = [line for line in said.json["words"] if "training.chosen_on" in line]
@@ -146,17 +143,13 @@ def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
 def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> None:
     run, inputs = trained("given constants"), queries("given constants")
     pd.DataFrame(TABLE).iloc[1:].to_csv("data/t.csv", index=False)
-    changed = agt("certify", f"run={run}", "-q")
-    assert changed.code == 2
-    assert "the data is not what the run was trained on" in changed.err
+    agt("certify", f"run={run}", "-q").ended(2, "the data is not what the run was trained on")
     assert certified(run, inputs), "what queries need is in the run"
     Path("data/t.csv").unlink()
     (run / "source.json").unlink()  # a run that is older than this file needs its data for queries, too
     reseal(run)
     for more in ((), (f"inputs={inputs}",)):
-        gone = agt("certify", f"run={run}", *more, "-q")
-        assert gone.code == 4
-        assert "t.csv" in gone.err
+        agt("certify", f"run={run}", *more, "-q").ended(4, "t.csv")
 
 
 def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(trained: Trained, agt: Agt) -> None:
@@ -173,8 +166,7 @@ def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(trained: Tra
         (run / "source.json").write_text(json.dumps({**node, edit: value}))
         assert "source.json is not what manifest.json says" in agt("certify", f"run={run}", f"inputs={inputs}").err
         reseal(run)
-        said = agt("certify", f"run={run}", f"inputs={inputs}", "-q")
-        assert said.code == 2
+        said = agt("certify", f"run={run}", f"inputs={inputs}", "-q").ended(2)
         assert "source.json" in said.err or "dataset" in said.err
         (run / "source.json").write_text(whole)
         reseal(run)
@@ -199,11 +191,9 @@ def test_a_large_file_is_answered_as_a_small_one(
             monkeypatch.setattr("agt.data.files._PARSED_BYTES", 500)
             monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
             monkeypatch.setattr("agt_cli.releasing.release.MAX_LABELS_SHOWN", 100)
-        certified = agt("certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q")
-        assert certified.code == 0, certified.err
+        certified = agt("certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q").ended(0)
         simulated = ("accounting=paper", "mechanism.eps=1", "seed=1", "--json", "-q")
-        predicted = agt("predict", f"run={run}", "inputs=q.csv", *simulated)
-        assert predicted.code == 0, predicted.err
+        predicted = agt("predict", f"run={run}", "inputs=q.csv", *simulated).ended(0)
         certificates = Path(certified.json["run"]) / "certificates.parquet"
         assert pq.read_metadata(certificates).num_row_groups == (-(-n // 11) if large else 1)
         each = pd.read_parquet(certificates)

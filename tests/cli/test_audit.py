@@ -101,9 +101,7 @@ def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
     ],
 )
 def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, accident: str, code: int, words: str) -> None:
-    said = audited("audit", "toy", "run=latest", "audit.found=1.2", f"audit.accident={accident}")
-    assert said.code == code
-    assert words in said.err
+    said = audited("audit", "toy", "run=latest", "audit.found=1.2", f"audit.accident={accident}").ended(code, words)
     assert "VIOLATED" not in said.out + said.err
     status = json.loads((audits()[0] / "status.json").read_text())
     assert (status["state"], status["exit_code"]) == ("failed", code)
@@ -128,15 +126,13 @@ def test_an_edited_audit_does_not_verify_and_is_not_gathered(audited: Agt) -> No
 def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
     audited("audit", "toy", "run=latest", "audit.found=1.2")
     erase(RUN, [str(Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[0])], pending)
-    said = audited("audit", "summary", "run=latest", "--json")
-    assert said.code == 3, "nothing says that what it found went away"
+    said = audited("audit", "summary", "run=latest", "--json").ended(3)
     assert said.json["audit"]["parts"][0]["current"] is False
     assert "toy" in said.json["audit"]["unaudited"]
     page = (audits()[1] / "report.md").read_text()
     assert "| earlier |" in page
     assert "is of an earlier state of the run, before an erasure" in page
-    seen = audited("verify", str(audits()[1]))
-    assert seen.code == 0, seen.out
+    audited("verify", str(audits()[1])).ended(0)
 
 
 def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:
@@ -161,8 +157,7 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
         **dict.fromkeys(("mechanism", "prediction"), answers),
         "weights": ("mechanism=release_weights", "mechanism.mu=1"),
     }.items():
-        said = audited("audit", kind, "run=latest", *given)
-        assert said.code == 2, kind
+        said = audited("audit", kind, "run=latest", *given).ended(2)
         assert "40 people asked to be erased and are still in the model" in said.err, kind
     assert "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err, "it is not refused"
 
@@ -200,8 +195,7 @@ def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) 
     assert read_audit((folder / "audit.json").read_bytes()).kind == "summary"
     seen = audited("verify", str(folder)).ended(0)
     assert seen.out.count("audit run ") >= 3
-    again = audited("audit", "summary", "run=latest", f"audit.audits=[{audit['parts'][0]['folder']}]")
-    assert again.code == 2, "a name is no folder"
+    audited("audit", "summary", "run=latest", f"audit.audits=[{audit['parts'][0]['folder']}]").ended(2)
 
 
 def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
@@ -266,8 +260,7 @@ def test_the_auditor_is_broken_where_it_misses_or_accuses_one(
 ) -> None:
     for name, plants in (("PLANTED", planted), ("SOUND", sound)):
         monkeypatch.setattr(f"agt_cli.audit.selftest.{name}", {f"{name} {at}": plant for at, plant in enumerate(plants)})
-    said = agt("audit", "selftest", "--json")
-    assert said.code == code
+    agt("audit", "selftest", "--json").ended(code)
     page = (audits()[-1] / "report.md").read_text()
     assert f"**{words}**" in page
     assert ("FALSE ALARM" in page, "| MISSED |" in page) == ("ACCUSED" in words, "MISSED" in words)

@@ -89,8 +89,7 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
 )
 def test_without_a_run(agt: Agt, words: tuple[str, ...], code: int, part: str) -> None:
     sound = ("audit.trials=300", SURE) if code == 0 and "trials" not in str(words) else ()
-    said = agt("audit", "mechanism", *sound, *words)
-    assert said.code == code, said.err
+    said = agt("audit", "mechanism", *sound, *words).ended(code)
     assert part in said.out + said.err
 
 

@@ -637,8 +637,7 @@ def test_what_configure_refuses(unchanged_home: Path, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize(("line", "code", "names"), [*_marked()])
 def test_refusal(agt: Agt, tmp_path: Path, unchanged_home: Path, line: str, code: int, names: tuple[str, ...]) -> None:
-    said = agt(*shlex.split(line.replace("@", f"{unchanged_home}/")), "--json")
-    assert said.code == code, said.err
+    said = agt(*shlex.split(line.replace("@", f"{unchanged_home}/")), "--json").ended(code)
     assert "Traceback" not in said.err
     assert "Warning" not in said.err
     assert "bug in agt" not in said.err
@@ -670,9 +669,9 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
         return real(self)
 
     monkeypatch.setattr(Pending, "opened", opened)
-    said = agt("train", *TINY, "--json")
-    assert said.code == 1
-    assert f"{name}: No space left on device: make room there, or choose another place with output_dir=FOLDER" in said.err
+    agt("train", *TINY, "--json").ended(
+        1, f"{name}: No space left on device: make room there, or choose another place with output_dir=FOLDER"
+    )
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)
     assert agt("train", *TINY, "-q").code == 0
@@ -698,8 +697,7 @@ def test_a_file_that_changes_between_check_and_use(
 
 def test_settings_that_nothing_reads_are_said(agt: Agt) -> None:
     erm = "training=recipe certificate=erm training.lr=3 training.seed=2 kgrid.max=5 certificate.features.seed=1"
-    said = agt(*shlex.split(f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.key=x"))
-    assert said.code == 0, said.err
+    said = agt(*shlex.split(f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.key=x")).ended(0)
     keys = ("training.lr", "training.seed", "kgrid.max", "certificate.features.seed", "model.activation", "ensemble.key")
     for key in keys:
         assert sum(line.startswith(f"note: {key} ") for line in said.err.splitlines()) == 1, key

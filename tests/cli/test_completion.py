@@ -83,8 +83,7 @@ def test_candidates(line: str, expected: set[str]) -> None:
 
 @pytest.mark.parametrize("shell", usage.SCRIPTS)
 def test_every_shell_has_a_script_that_asks_in_its_name(agt: Agt, shell: str) -> None:
-    said = agt("completion", shell)
-    assert said.code == 0
+    said = agt("completion", shell).ended(0)
     assert f"completion --query {shell}" in said.out
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=said.out, text=True, check=True, timeout=30)

@@ -61,24 +61,22 @@ def test_words_become_settings() -> None:
     ],
 )
 def test_mistakes(agt: Agt, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
-    said = agt(*arguments)
-    assert said.code == code, said.err
+    said = agt(*arguments).ended(code)
     assert len(said.err.splitlines()) == 1, said.err
     for fragment in fragments:
         assert fragment in said.err
 
 
 def test_prepare_and_train(agt: Agt, statements: Path) -> None:
-    said = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q").ended(0)
     assert said.json["metrics"]["records"] == 1_000
     assert said.json["metrics"]["peak_memory_mib"] > 0
     assert (Path(said.json["run"]) / "report.md").read_text().count("agt train experiment=amex dataset.path=") == 1
     again = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q")
     assert again.json["metrics"]["records"] == 1_000, "a finished folder is reported again, not made again"
-    changed = agt("data", "prepare", "amex", f"data_dir={statements}", "prepare.missing=.5")
-    assert changed.code == 2
-    assert "prepare.missing=0.0, and now prepare.missing=0.5" in changed.err
+    agt("data", "prepare", "amex", f"data_dir={statements}", "prepare.missing=.5").ended(
+        2, "prepare.missing=0.0, and now prepare.missing=0.5"
+    )
 
     train = ("train", f"data_dir={statements}", "model=linear", "kgrid.max=2", "dataset.declared_size=900")
     small = ("training.batch.count=1", "hydra.run.dir=t", "-q")
@@ -88,12 +86,9 @@ def test_prepare_and_train(agt: Agt, statements: Path) -> None:
     assert "constants" in conditions.loc["b", "why"]
     boxes = Path(statements.parent) / "t"
     assert "unit_rows: 13" in (boxes / "config.yaml").read_text()
-    rows = agt(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q")
-    assert rows.code == 0, rows.err
+    agt(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q").ended(0)
     assert "unit_rows: 1\n" in (Path(statements.parent) / "r" / "config.yaml").read_text()
-    refused = agt(*train, "dataset=amex", "relation.unit_rows=12", *small[:1])
-    assert refused.code == 2
-    assert "13 rows and relation.unit_rows is 12" in refused.err
+    agt(*train, "dataset=amex", "relation.unit_rows=12", *small[:1]).ended(2, "13 rows and relation.unit_rows is 12")
 
 
 NO_REVIEWS = ((), ("load_dataset('stanfordnlp/imdb')", "prepare.reviews=imdb.parquet prepare.id=null"))

@@ -10,8 +10,7 @@ from .conftest import Agt
 
 
 def test_machine_that_is_well(agt: Agt, tmp_path: Path) -> None:
-    said = agt("doctor")
-    assert said.code == 0, said.out + said.err
+    said = agt("doctor").ended(0)
     for name in ("python", "packages", "kernel cpu", "device", "threads", "floating point", "locks", "disk"):
         assert f"\n  {name} " in said.out, name
     assert "no problem in" in said.out

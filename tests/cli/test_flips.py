@@ -8,21 +8,17 @@ TRAIN = ("train", "dataset.n_train=60", "certificate=votes", "relation=flip", "t
 
 
 def test_one_head_is_certified_released_and_verified(agt: Agt) -> None:
-    trained = agt(*TRAIN, "--json")
-    assert trained.code == 0, trained.err
+    trained = agt(*TRAIN, "--json").ended(0)
     assert trained.json["metrics"]["members"] == 1  # and not the recipe's number, which a declared size brings elsewhere
-    certified = agt("certify", "run=latest")
-    assert certified.code == 0
+    certified = agt("certify", "run=latest").ended(0)
     assert "k counts up to k records given other labels" in certified.out
-    told = agt("predict", "run=latest", "mechanism=randomized_response", "mechanism.eps=1", "ledger=none")
-    assert told.code == 0, told.err
+    told = agt("predict", "run=latest", "mechanism=randomized_response", "mechanism.eps=1", "ledger=none").ended(0)
     assert (
         "1-differentially private per query for flip neighbours (one record given another label; its features" in told.out
     )
     assert agt("plan", "run=latest").code == 0
     for folder in ("train", "certify", "predict"):
-        verified = agt("verify", str(next(Path(f"outputs/{folder}").glob("2*"))))
-        assert verified.code == 0, verified.out + verified.err
+        agt("verify", str(next(Path(f"outputs/{folder}").glob("2*")))).ended(0)
 
 
 def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> None:

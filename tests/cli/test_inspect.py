@@ -35,8 +35,7 @@ def of(said: Said, condition: str) -> str:
 
 def test_from_a_table_to_a_run(agt: Agt, tmp_path: Path) -> None:
     people(tmp_path / "Kunden 2024.csv")
-    said = agt("data", "inspect", "Kunden 2024.csv")
-    assert said.code == 0, said.err
+    said = agt("data", "inspect", "Kunden 2024.csv").ended(0)
     assert "left out: counts the rows" in " ".join(said.out.split())
     assert "not public until you replace or declare it" in said.out
     assert "next: agt train dataset=Kunden_2024" in said.err
@@ -55,8 +54,7 @@ def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: P
     assert inspected["from_data"] == ["Größe (cm)", "net.income", "Wohn ort", "1", "yes", "classes"]
     path = tmp_path / "conf" / "dataset" / "t.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("declared_size: null", "declared_size: 300"), encoding="utf-8")
-    first = agt("train", "dataset=t", *TRAIN)
-    assert first.code == 0, first.err
+    first = agt("train", "dataset=t", *TRAIN).ended(0)
     assert of(first, "e") == "not held"
     assert "was read off the records" in (Path(first.json["run"]) / "report.md").read_text()
     declared = agt("train", "dataset=t", "dataset.from_data=[]", "training.chosen_on=public", *TRAIN)
@@ -93,8 +91,7 @@ def test_mistakes(agt: Agt, tmp_path: Path, arguments: tuple[str, ...], code: in
     (tmp_path / "digits.csv").write_text("a,b\n1,2\n")
     (tmp_path / "plain.xlsx").write_text("")
     (tmp_path / "even.csv").write_text("a,b,c\n" + "".join(f"{n % 2},{n % 2},{n * 7}\n" for n in range(30)))
-    said = agt("data", "inspect", *arguments)
-    assert said.code == code
+    said = agt("data", "inspect", *arguments).ended(code)
     for fragment in fragments:
         assert fragment in said.err
     assert not list(tmp_path.glob("conf/dataset/*"))
@@ -130,8 +127,7 @@ def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatc
 def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(text)
-    said = agt("train", "dataset=mine")
-    assert said.code == 2
+    said = agt("train", "dataset=mine").ended(2)
     assert re.search(says, said.err)
     assert agt("train", "--help").code == 0
 

@@ -32,8 +32,7 @@ def spend(run: Path, size: int, path: str = "ledgers/people.ledger") -> None:
 
 
 def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
-    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away.head")
-    assert made.code == 0, made.err
+    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away.head").ended(0)
     assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
     assert "declared, not checked: in the table" in made.out
     assert "each record is one customer" in made.out
@@ -41,8 +40,7 @@ def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
     nothing = agt("ledger", "show", "people")
     assert "spent: nothing yet" in nothing.out
     spend(trained, 20)
-    shown = agt("ledger", "show", "people")
-    assert shown.code == 0
+    shown = agt("ledger", "show", "people").ended(0)
     assert "people: eps = 1, delta = 1e-05 over all that is ever released about these people" in shown.out
     assert "mu = 0.01" in shown.out
     assert "labels by gaussian_margin" in shown.out
@@ -214,20 +212,17 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Agt, visits: Path) -> None:
-    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET)
-    assert made.code == 0, made.err
+    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET).ended(0)
     assert "a unit is one customer: the records with one value of customer, up to 4" in made.out
     for more in ((), ("unit=one customer",)):
         said = agt("ledger", "admit", "people", f"run={visits / 'visits'}", *more)
         assert (said.code, "was admitted counting by customer, up to 4 records each" in said.err) == (2, True), said.err
         assert "train with dataset.unit=customer relation.unit_rows=4" in said.err
-    said = agt("predict", f"run={visits / 'visits'}", "ledger=people", "mechanism.eps=0.01")
-    assert said.code == 2, "not the same data: its units are part of it"
+    agt("predict", f"run={visits / 'visits'}", "ledger=people", "mechanism.eps=0.01").ended(2)
     entry = {"unit": {"column": "customer", "rows": 4}}.items()
     paid = agt(
         "predict", f"run={visits / 'customers'}", "ledger=people", "mechanism.eps=0.01", "hydra.run.dir=paid", "--json"
-    )
-    assert paid.code == 0, paid.err
+    ).ended(0)
     assert entry <= agt("ledger", "show", "people", "--json").json["debits"][0].items()
     assert "a unit being one customer (up to 4 records)" in str(paid.json["words"])
     claim = json.loads(Path("paid/claim.json").read_text())
@@ -247,12 +242,10 @@ def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits
     assert (said.code, "are in the ledger of people: give ledger=people" in said.err) == (2, True)
     declared = agt("ledger", "init", "others", "run=again", *BUDGET, "another_population=true")
     assert (declared.code, "these are other people than those of ledgers beside it" in declared.out) == (0, True)
-    paid = agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "--json")
-    assert paid.code == 0, paid.err
+    paid = agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "--json").ended(0)
     assert "these are other people" in str(paid.json["words"])
     (tmp_path / "away" / "ledgers").mkdir(parents=True)
-    elsewhere = agt("ledger", "init", "away/ledgers/theirs.ledger", "run=again", *BUDGET, "-q")
-    assert elsewhere.code == 0, "two budgets add up, and somebody may have decided so"
+    elsewhere = agt("ledger", "init", "away/ledgers/theirs.ledger", "run=again", *BUDGET, "-q").ended(0)
     assert f"{tmp_path}/ledgers/people.ledger has a table t, with the same people (" in elsewhere.err
     Path("again/unlearning/key").write_bytes(b"another's")
     assert agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "-q").code == 0, "the key is its owner's"
@@ -284,8 +277,7 @@ def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: 
 
 def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path) -> None:
     shutil.copy(visits / "t.csv", "t.csv")
-    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", "total.eps=9", "total.delta=1e-3")
-    assert made.code == 0, made.err
+    agt("ledger", "init", "people", f"run={visits / 'customers'}", "total.eps=9", "total.delta=1e-3").ended(0)
     noise = (
         "train",
         *VISITS,
@@ -299,10 +291,8 @@ def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path
     head = [word for word in VISITS if not word.startswith("kgrid")]
     private = ("tune", *head, "tune.private=true", "total.eps=1", "ledger=people", "tune.grid={training.caution: [1, 2]}")
     for line in (noise, private):
-        less = agt(*line, BY_CUSTOMER[0], "relation.unit_rows=5", "-q", "--json")
-        assert less.code == 0, "a larger cap protects smaller units too: " + less.err
-        less = agt(*line, "dataset.unit=customer")
-        assert less.code == 2, "each customer has more than one"
+        agt(*line, BY_CUSTOMER[0], "relation.unit_rows=5", "-q", "--json").ended(0)
+        agt(*line, "dataset.unit=customer").ended(2)
     gridded = (*private[:-1], "tune.grid={relation.unit_rows: [1]}")
     said = agt(*gridded, *BY_CUSTOMER, "tune.name=other")
     assert (said.code, "one claim is about one relation and one unit" in said.err) == (2, True), said.err

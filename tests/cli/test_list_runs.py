@@ -64,23 +64,20 @@ ALL = ["train/failed", "certify/map", "train/rates_sweep/1", "train/rates_sweep/
 )
 def test_what_was_run_is_listed_and_chosen(history: Agt, line: str, expected: list[str]) -> None:
     before = sorted(Path().rglob("*"))
-    said = history(*(word.replace("|", " and ") for word in line.split()))
-    assert said.code == 0, said.err
+    said = history(*(word.replace("|", " and ") for word in line.split())).ended(0)
     assert names(said) == expected
     assert sorted(Path().rglob("*")) == before, "nothing is written"
 
 
 def test_the_table_says_what_became_of_each(history: Agt, agt: Agt) -> None:
-    said = agt("runs", "limit=4")
-    assert said.code == 0
+    said = agt("runs", "limit=4").ended(0)
     assert "outputs: 1 failed, 3 done" in said.out
     assert "2 more: limit=6 shows them" in said.err
     assert agt("runs", "output_dir=nowhere").out == "no such runs below nowhere\n"
 
 
 def test_runs_are_compared(history: Agt, agt: Agt) -> None:
-    said = history("compare=[rates_sweep/0,outputs/train/rates_sweep/1]")
-    assert said.code == 0, said.err
+    said = history("compare=[rates_sweep/0,outputs/train/rates_sweep/1]").ended(0)
     assert said.json["compared"] == ["outputs/train/rates_sweep/0", "outputs/train/rates_sweep/1"]
     assert said.json["settings"]["training.lr"] == [0.5, 0.25]
     assert set(said.json["settings"]) == {"training.lr"}

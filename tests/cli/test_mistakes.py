@@ -17,18 +17,13 @@ from .conftest import TINY, Agt
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_when_asked_for(agt: Agt) -> None:
-    said = agt("train", "compute.device=cuda")
-    assert said.code == 2
-    assert "sees no GPU" in said.err
+    agt("train", "compute.device=cuda").ended(2, "sees no GPU")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_output_not_writable(agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
-    said = agt("train", *TINY, "output_dir=locked")
-    assert said.code == 1
-    assert "locked" in said.err
-    assert "Permission denied" in said.err
+    agt("train", *TINY, "output_dir=locked").ended(1, "locked", "Permission denied")
 
 
 def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,9 +31,7 @@ def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.Monk
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(prepare, "prepare", broken)
-    said = agt("train", *TINY)
-    assert said.code == 1
-    assert "ZeroDivisionError: oops (this is a bug in agt; run again with -v" in said.err
+    said = agt("train", *TINY).ended(1, "ZeroDivisionError: oops (this is a bug in agt; run again with -v")
     assert "Traceback" not in said.err
     assert "Traceback" in agt("train", *TINY, "-v").err
 
@@ -85,11 +78,8 @@ def test_an_ordinary_value_error_is_a_bug_and_not_the_users() -> None:
 def test_user_s_own_dataset_without_training_settings(agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "mine" / "dataset").mkdir(parents=True)
     (tmp_path / "mine" / "dataset" / "mine.yaml").write_text("_target_: agt.data.images.Digits\n")
-    said = agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine")
-    assert said.code == 2
-    assert "give training=NAME" in said.err
-    chosen = agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine", "training=digits", "kgrid.max=1", "-q")
-    assert chosen.code == 0, chosen.err
+    agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine").ended(2, "give training=NAME")
+    agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine", "training=digits", "kgrid.max=1", "-q").ended(0)
 
 
 def test_command_line_is_left_as_it_was(agt: Agt) -> None:

@@ -50,8 +50,7 @@ def trained(agt):
     def train(*settings):
         Path("t.csv").write_text(table(range(ROWS)))
         Path("ids.txt").write_text("".join(f"q{row}x\n" for row in range(GONE)))
-        said = agt(*TRAIN, *settings)
-        assert said.code == 0, said.err
+        agt(*TRAIN, *settings).ended(0)
         (folder,) = Path("outputs/train").iterdir()
         return folder
 
@@ -94,8 +93,7 @@ def page() -> str:
 def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     folder = trained(*LOSS)
     before = load_file(folder / "removal.safetensors")
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
-    assert said.code == 0, said.err
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     after, now, told = load_file(folder / "removal.safetensors"), numbers(folder), account()
     assert told["done"]["facts"]["removed_by"] == "step"
     assert told["guaranteed"]["requests"] == "oblivious"
@@ -115,8 +113,7 @@ def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
 def test_rows_that_are_gone_already_are_not_needed(agt, trained):
     folder = trained()
     Path("t.csv").write_text(table(range(GONE, ROWS)))
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
-    assert said.code == 0, said.err
+    agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     assert account()["done"]["facts"]["removed_by"] == "refresh"
     assert "no longer has" in page()
     assert true_gradient(folder)[0] <= numbers(folder)["residual"] <= 1e-9
@@ -126,14 +123,12 @@ def test_rows_that_are_gone_already_are_not_needed(agt, trained):
 def test_a_budget_that_would_be_exceeded(agt, trained):
     folder = trained("certificate.masking=loss", "certificate.bound=worst", "certificate.sigma=0.02")
     digest = (folder / "manifest.json").read_bytes()
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true")
-    assert said.code == 3
-    assert "removal budget" in said.err
-    assert "Nothing was changed" in said.err
+    agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").ended(
+        3, "removal budget", "Nothing was changed"
+    )
     assert (folder / "manifest.json").read_bytes() == digest
     before = load_file(folder / "removal.safetensors")
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
-    assert said.code == 0, said.err
+    agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     assert account()["done"]["method"] == "retrain"
     assert "removal budget" in page()
     assert not np.array_equal(before["tilt"], load_file(folder / "removal.safetensors")["tilt"])  # noise drawn anew
@@ -150,8 +145,7 @@ def test_a_budget_is_kept_by_measuring(agt, trained):
 def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
     folder = trained("certificate.masking=output", "certificate.sigma=0.1", f"certificate.factorisation={factorisation}")
     before = load_file(folder / "removal.safetensors")
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
-    assert said.code == 0, said.err
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     after, served = load_file(folder / "removal.safetensors"), load_file(folder / "model.safetensors")["weight"]
     assert not np.isclose(before["noise"], after["noise"]).any()
     assert np.array_equal(served - after["weight"], after["noise"])
@@ -198,8 +192,7 @@ def test_training_again_draws_the_noise_anew(agt, trained):
 
 def test_a_seed_is_a_simulation_in_every_line(agt, trained):
     folder = trained("certificate.seed=7")
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
-    assert said.code == 0, said.err
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     assert "guaranteed: NOT PROVED; as published: epsilon = 0." in said.out
     assert "not proved, as a recorded seed makes the noise" in page()
     assert "NOT PROVED; as published: epsilon = 0." in agt("verify", str(folder)).out

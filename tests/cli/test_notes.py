@@ -29,8 +29,7 @@ CLIPPED = "note: column 'a': 16 of 40 values outside [0, 5] are clipped to it (t
 def trained(agt: Agt) -> Said:
     lines = [f"{i % 10},{'xy'[i % 2]},{'no' if i % 3 else 'yes'},{'test' if i % 4 == 3 else 'train'}" for i in range(40)]
     Path("t.csv").write_text("a,b,y,part\n" + "".join(f"{line}\n" for line in lines))
-    said = agt("train", *DATASET, *TINY, "--json")
-    assert said.code == 0, said.err
+    said = agt("train", *DATASET, *TINY, "--json").ended(0)
     return said
 
 
@@ -54,8 +53,7 @@ def test_queries_that_were_clipped_or_unknown_are_counted(trained: Said, agt: Ag
         "predict": ("mechanism.eps=1", "accounting=paper"),
         "plan": ("mechanisms=[randomized_response]", "eps=[1]", "queries=[1]"),
     }
-    said = agt(command, f"run={trained.json['run']}", "inputs=q.csv", *more.get(command, ()), "--json")
-    assert said.code == 0, said.err
+    said = agt(command, f"run={trained.json['run']}", "inputs=q.csv", *more.get(command, ()), "--json").ended(0)
     lines = said.err.splitlines()
     assert "a: 1 of 2 values (rate .500) outside [0, 5], seen: 3 to 99" in lines
     assert "b: 1 of 2 values (rate .500) outside the 2 listed, seen: 'z'" in lines

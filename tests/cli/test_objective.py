@@ -61,8 +61,7 @@ def test_released_from_the_records_and_verified(agt: Agt, home: Path) -> None:
     """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""
     weights = []
     for name in ("first", "second"):
-        said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL, f"hydra.run.dir={name}", "--json")
-        assert said.code == 0, said.err
+        said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL, f"hydra.run.dir={name}", "--json").ended(0)
         assert "(2, 1e-05)-differentially private for add_remove" in said.json["claim"]
         assert "expected before the draw" in said.err
         assert read(home / name / "env.json")["training_data"] == "read"
@@ -71,9 +70,9 @@ def test_released_from_the_records_and_verified(agt: Agt, home: Path) -> None:
     assert (weights[0] != weights[1]).all()
     assert agt("predict", "release=first/release", "inputs=queries.csv", "hydra.run.dir=alone").code == 0
     assert (home / "alone" / "labels.csv").read_text() == (home / "first" / "labels.csv").read_text()
-    kept = agt("predict", "run=erm", "mechanism=release_weights", "mechanism.weights=first")
-    assert kept.code == 2
-    assert f"agt predict release={Path('first/release')}" in kept.err
+    agt("predict", "run=erm", "mechanism=release_weights", "mechanism.weights=first").ended(
+        2, f"agt predict release={Path('first/release')}"
+    )
 
 
 def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path) -> None:
@@ -99,8 +98,7 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Pat
     ],
 )
 def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    said = agt("predict", TILTED, *TOTAL, *words, "inputs=queries.csv")
-    assert said.code == 2
+    said = agt("predict", TILTED, *TOTAL, *words, "inputs=queries.csv").ended(2)
     assert all(part in said.err for part in parts), said.err
     assert not list(home.glob("outputs/predict/*/spent.json"))
 
@@ -131,9 +129,7 @@ def test_other_records_than_those_trained_on_are_refused(agt: Agt, home: Path, t
 def test_while_an_erasure_waits_nothing_is_released(agt: Agt, home: Path) -> None:
     (home / "ids.txt").write_text("p111\n")
     assert agt("unlearn", "run=erm", "ids=ids.txt", "method=certificate").code == 0
-    said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL)
-    assert said.code == 2
-    assert "asked to be erased" in said.err
+    agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL).ended(2, "asked to be erased")
 
 
 def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
@@ -158,16 +154,14 @@ def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
 
 
 def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path) -> None:
-    said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q").ended(0)
     expected = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
     assert expected.keys() == {"gaussian_margin", "release_weights", "objective_perturbation"}
     assert expected["objective_perturbation"] > expected["release_weights"]
     assert "with objective_perturbation" in said.json["recommendation"]
     audit = ("audit", "weights", TILTED, "mechanism.eps=1", "mechanism.delta=1e-5", "confidence=0.9999", "--json")
     for more in (("audit.trials=40",), ("audit.trials=40", "run=erm", "audit.neighbours=2")):
-        found = agt(*audit, *more)
-        assert found.code == 0, found.err
+        found = agt(*audit, *more).ended(0)
         assert any(
             "likelihood ratio" in str(finding) for finding in read(Path(found.json["run"]) / "audit.json")["findings"]
         )

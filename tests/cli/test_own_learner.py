@@ -26,8 +26,7 @@ def stump(x, y, cut=0.0):
 @pytest.fixture
 def trained(agt: Agt) -> Callable[..., Path]:
     def train(*more: str) -> Path:
-        said = agt("train", *TREE, "training.chosen_on=public", *more)
-        assert said.code == 0, said.err
+        said = agt("train", *TREE, "training.chosen_on=public", *more).ended(0)
         return Path(said.json["run"])
 
     return train
@@ -39,18 +38,15 @@ def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, trained: Calla
     constants = json.loads((run / "votes.json").read_text())
     assert constants["learner"] == {"_target_": "sklearn.tree.DecisionTreeClassifier", "max_depth": 2}
     assert load_file(run / "ballots.safetensors")["votes"].shape == (5, constants["queries"])
-    said = agt("certify", f"run={run}", "map_resolution=0", "-q", "--json")
-    assert said.code == 0, said.err
+    said = agt("certify", f"run={run}", "map_resolution=0", "-q", "--json").ended(0)
     assert said.json["metrics"]["accuracy"] > 0.7
     Path("queries.csv").write_text("x1,x2\n0.123,4.5\n")
     for more in (("inputs=queries.csv", "map_resolution=0"), ()):
-        said = agt("certify", f"run={run}", "-q", "--json", *more)
-        assert said.code == 2
+        said = agt("certify", f"run={run}", "-q", "--json", *more).ended(2)
         assert "queries were not asked when the model was made" in said.json["error"]
     said = agt("predict", f"run={run}", "inputs=queries.csv", "mechanism=noisy_argmax", "mechanism.eps=1", "-q", "--json")
     assert "queries were not asked" in said.json["error"]
-    said = agt("audit", "certificate", f"run={run}", "-q", "--json")
-    assert said.code == 2
+    said = agt("audit", "certificate", f"run={run}", "-q", "--json").ended(2)
     assert "queries were not asked" in said.json["error"]
 
 
@@ -59,22 +55,20 @@ def test_what_a_folder_names_is_imported_by_nothing(
 ) -> None:
     monkeypatch.syspath_prepend(str(Path.cwd()))
     Path("my_learner.py").write_text(OWN)
-    said = agt("train", *SOME, f"{LEARNER}my_learner.stump", "certificate.learner.cut=0.5", "training.chosen_on=public")
-    assert said.code == 0, said.err
+    said = agt(
+        "train", *SOME, f"{LEARNER}my_learner.stump", "certificate.learner.cut=0.5", "training.chosen_on=public"
+    ).ended(0)
     run = said.json["run"]
     Path("my_learner.py").write_text("raise RuntimeError('imported')")
     del sys.modules["my_learner"]
     for command in (("verify", run), ("certify", f"run={run}", "map_resolution=0"), ("plan", f"run={run}")):
-        said = agt(*command, "-q", "--json")
-        assert said.code == 0, said.err
+        agt(*command, "-q", "--json").ended(0)
     assert "my_learner" not in sys.modules
     ids = TrainedRun.of({"run": run, "compute": {}}).settings.source.load().train.ids
     Path("gone.txt").write_text(f"{ids[0]}\n")
-    said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json")
-    assert said.code == 2
+    said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json").ended(2)
     assert "my_learner.stump is known by its name alone" in said.json["error"]
-    said = agt("unlearn", f"run={run}", "ids=gone.txt", "method=certificate", "-q", "--json")
-    assert said.code == 0, said.err
+    agt("unlearn", f"run={run}", "ids=gone.txt", "method=certificate", "-q", "--json").ended(0)
     assert "my_learner" not in sys.modules
 
 
@@ -101,8 +95,7 @@ def test_a_broken_ballot_is_refused(agt: Agt, trained: Callable[..., Path]) -> N
     ],
 )
 def test_mistakes(agt: Agt, line: tuple[str, ...], said: str) -> None:
-    done = agt("train", *SOME, *line)
-    assert done.code == 2
+    done = agt("train", *SOME, *line).ended(2)
     assert said in done.json["error"]
 
 
@@ -114,8 +107,7 @@ def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyP
     Path("evil.py").write_text("raise RuntimeError('imported')")
     config = Path("begun/config.yaml")
     config.write_text(config.read_text().replace("sklearn.tree.DecisionTreeClassifier", "evil.learner"))
-    said = agt("train", "resume=begun", "-q", "--json")
-    assert said.code == 2
+    said = agt("train", "resume=begun", "-q", "--json").ended(2)
     assert "name it again" in said.json["error"]
     assert "evil" not in sys.modules
 
@@ -126,8 +118,6 @@ def test_a_run_goes_on_where_its_line_names_the_learner_again(
     with monkeypatch.context() as patch:
         patch.setattr(OwnVotesModel, "fit", classmethod(lambda *some: 1 / 0))
         assert agt("train", *TREE, "hydra.run.dir=begun").code != 0
-    said = agt("train", "resume=begun", "-q", "--json")
-    assert said.code == 2
+    said = agt("train", "resume=begun", "-q", "--json").ended(2)
     assert "name it again" in said.json["error"]
-    said = agt("train", "resume=begun", *(word for word in TREE if word.startswith(LEARNER)), "-q", "--json")
-    assert said.code == 0, said.err
+    agt("train", "resume=begun", *(word for word in TREE if word.startswith(LEARNER)), "-q", "--json").ended(0)

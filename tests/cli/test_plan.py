@@ -136,8 +136,7 @@ def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
 
 
 def test_it_says_which_condition_would_stop_a_release(plan: Callable[..., Said]) -> None:
-    said = plan("remove", *ONE, "-q")
-    assert said.code == 0, said.err
+    said = plan("remove", *ONE, "-q").ended(0)
     assert "condition g of a guarantee: not held here, so accounting=rigorous will refuse to release from it" in said.out
     whole = plan("box", *ONE, "-q")
     assert "will refuse" not in whole.out
@@ -178,15 +177,13 @@ def test_refused(plan: Callable[..., Said]) -> None:
     Path("unlabelled.csv").write_text("x1,x2\n1.0,1.0\n")
     Path("half.csv").write_text("x1,x2,label\n1.0,1.0,right\n1.0,1.0,\n")
     for arguments, words in REFUSED:
-        said = plan("box", *arguments)
-        assert said.code == 2, said.out
+        said = plan("box", *arguments).ended(2)
         assert len(said.err.splitlines()) == 1
         assert words in said.err
 
 
 def test_mechanisms_without_a_pure_budget_leave_out_its_figure(agt: Agt, trained: Path) -> None:
-    said = agt("plan", f"run={trained}", "mechanisms=[gaussian_margin]", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("plan", f"run={trained}", "mechanisms=[gaussian_margin]", "--json", "-q").ended(0)
     figures = {path.stem for path in (Path(said.json["run"]) / "figures").glob("*.png")}
     assert "accuracy_by_queries" in figures
     assert "accuracy_by_eps" not in figures

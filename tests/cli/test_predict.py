@@ -142,9 +142,9 @@ def test_a_delta_of_its_own_is_never_forgotten(predict: Predict) -> None:
     totals = re.findall(r"all 50 together: \(([\d.e-]+), ([\d.e-]+)\)", said.out)
     assert len(totals) == 1, "no pure total"
     assert float(totals[0][1]) >= 50 * 1e-6
-    exceeded = predict("box", "mechanism.eps=0.1", "mechanism.delta=1e-6", "total.delta=1e-6")
-    assert exceeded.code == 2
-    assert "total.delta=1e-06 and 50 queries spend a delta of 5e-05 alone" in exceeded.err
+    predict("box", "mechanism.eps=0.1", "mechanism.delta=1e-6", "total.delta=1e-6").ended(
+        2, "total.delta=1e-06 and 50 queries spend a delta of 5e-05 alone"
+    )
 
 
 def test_draws_come_from_the_operating_system(predict: Predict) -> None:
@@ -231,8 +231,7 @@ def test_ten_classes(predict: Predict) -> None:
 
 
 def test_one_number_about_all_certificates(predict: Predict) -> None:
-    said = predict("box", "mechanism=certified_quantile", "mechanism.eps=1")
-    assert said.code == 0, said.err
+    said = predict("box", "mechanism=certified_quantile", "mechanism.eps=1").ended(0)
     found = re.search(r"^0\.5 of the queries are certified up to a distance of about (\d+)$", said.out, re.M)
     assert found, said.out
     assert 0 <= int(found[1]) <= 20, "the public end of the grid"
@@ -268,9 +267,7 @@ def test_released_weights_answer_any_number_of_queries(predict: Predict, run: Ru
     release = Path("release/env.json")
     release.write_text(release.read_text().replace(str(run("head").resolve()), str(Path("elsewhere").resolve())))
     reseal(Path("release"))
-    said = predict("head", "run=elsewhere", *again[:2])
-    assert said.code == 2, "another run at the path that the release names"
-    assert "released from the run" in said.err
+    predict("head", "run=elsewhere", *again[:2]).ended(2, "released from the run")
 
 
 def test_weights_are_answered_from_only_if_they_are_a_release_of_this_run(predict: Predict, run: Run) -> None:
@@ -290,16 +287,14 @@ def test_weights_are_answered_from_only_if_they_are_a_release_of_this_run(predic
         (("head", *WEIGHTS, f"mechanism.weights_digest=sha256:{64 * '0'}"), "give mechanism.weights"),
     ]
     for arguments, words in refused:
-        said = predict(*arguments)
-        assert said.code == 2, said.out
-        assert words in said.err
+        predict(*arguments).ended(2, words)
 
 
 def test_labels_of_another_mechanism_are_no_weights(predict: Predict) -> None:
     assert predict("head", "mechanism.eps=1", "hydra.run.dir=labels", "-q").code == 0
-    said = predict("head", "mechanism=release_weights", "mechanism.weights=labels")
-    assert said.code == 2
-    assert "was it a run with mechanism=release_weights?" in said.err
+    predict("head", "mechanism=release_weights", "mechanism.weights=labels").ended(
+        2, "was it a run with mechanism=release_weights?"
+    )
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------------
@@ -359,8 +354,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "arguments", "words"), REFUSED, ids=[" ".join([n, *a]) for n, a, _ in REFUSED])
 def test_refused(predict: Predict, name: str, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
-    said = predict(name, *arguments)
-    assert said.code == 2, said.out
+    said = predict(name, *arguments).ended(2)
     assert len(said.err.splitlines()) == 1, said.err
     for word in words:
         assert word in said.err
@@ -382,14 +376,9 @@ FILES = [
 @pytest.mark.parametrize(("content", "words"), FILES, ids=[repr(content) for content, _ in FILES])
 def test_queries_that_do_not_fit(predict: Predict, content: str, words: str) -> None:
     Path("queries.csv").write_text(content)
-    said = predict("box", "mechanism.eps=1", "inputs=queries.csv")
-    assert said.code == 2, said.out
-    assert "queries.csv" in said.err
-    assert words in said.err
+    predict("box", "mechanism.eps=1", "inputs=queries.csv").ended(2, "queries.csv", words)
     assert not list(Path("outputs").rglob("labels.csv"))
 
 
 def test_queries_that_are_not_there(predict: Predict) -> None:
-    said = predict("box", "mechanism.eps=1", "inputs=gone.csv")
-    assert said.code == 4
-    assert "gone.csv is not there" in said.err
+    predict("box", "mechanism.eps=1", "inputs=gone.csv").ended(4, "gone.csv is not there")

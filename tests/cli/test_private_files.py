@@ -117,8 +117,7 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
             ("unlearn", "run=box", "ids=ids.txt", "method=retrain", "-q"),
         ]
         for line in lines:
-            said = agt(*line)
-            assert said.code == 0, (line, said.err)
+            agt(*line).ended(0)
     hidden = {path for path in watch.exposed if any(part.startswith(".") or part == "checkpoint" for part in path.parts)}
     assert hidden == set()
     assert not {path for path in watch.exposed if everybodys in path.parents or SHARED in path.parents}

@@ -59,8 +59,7 @@ MORE = {
 
 @pytest.mark.parametrize("command", [*MORE])
 def test_a_constant_is_named_before_anything_else(agt: Agt, run: Callable[[str], Path], command: str) -> None:
-    said = agt(command, f"run={run('noise')}", *MORE[command])
-    assert said.code == 0, said.err
+    said = agt(command, f"run={run('noise')}", *MORE[command]).ended(0)
     named = (
         r"This model answers 'no' for every one of the 191 test records: it is constant, and a constant answer is certif"
     )
@@ -131,8 +130,7 @@ def test_scores_are_signed_margins(agt: Agt, run: Callable[[str], Path]) -> None
 
 def test_queries_without_labels_or_subgroups(agt: Agt, run: Callable[[str], Path]) -> None:
     pd.DataFrame({"a": np.linspace(-2, 9, 40)}).to_csv("q.csv", index=False)
-    said = agt("certify", f"run={run('signal')}", "inputs=q.csv")
-    assert said.code == 0, said.err
+    said = agt("certify", f"run={run('signal')}", "inputs=q.csv").ended(0)
     assert "queries of q.csv, unlabelled" in said.out
     assert "outside the public ranges" in said.err
     metrics = json.loads((Path(re.search(r"^run folder: (.+)$", said.out, re.M)[1]) / "metrics.json").read_text())  # type: ignore[index]
@@ -147,8 +145,7 @@ def files(folder: Path) -> str:
 
 
 def test_what_to_expect_of_a_release_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
-    said = agt("predict", f"run={run('signal')}", "total.eps=0.1")
-    assert said.code == 0, said.err
+    said = agt("predict", f"run={run('signal')}", "total.eps=0.1").ended(0)
     found = re.search(r"^expected before the draw, on the test records: accuracy (\.\d+) \((\.\d+) without noise", said.err)
     assert found
     assert 0.4 < float(found[1]) < float(found[2])
@@ -172,8 +169,7 @@ def test_the_forecast_is_what_plan_expects(agt: Agt, run: Callable[[str], Path])
 
 def test_unlabelled_queries_are_forecast_by_what_training_recorded(agt: Agt, run: Callable[[str], Path]) -> None:
     Path("q.csv").write_text("a\n0.1\n2\n")
-    said = agt("predict", f"run={run('signal')}", "mechanism.eps=1", "inputs=q.csv")
-    assert said.code == 0, said.err
+    said = agt("predict", f"run={run('signal')}", "mechanism.eps=1", "inputs=q.csv").ended(0)
     accuracy = json.loads((run("signal") / "metrics.json").read_text())["test_accuracy"]
     assert "expected before the draw, on the queries of q.csv: ." in said.err
     assert f"as without noise, which was right for {rate_words(accuracy)} of the test records" in said.err

@@ -63,8 +63,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
 def stopped(agt: Agt, stop: Stop, *settings: str, after: int = 4, folder: str = "run") -> Path:
     """The folder of a run that failed."""
     stop(after)
-    said = agt("train", *settings, f"hydra.run.dir={folder}", "-q")
-    assert said.code == 1, said.err
+    agt("train", *settings, f"hydra.run.dir={folder}", "-q").ended(1)
     stop(0)
     return Path(folder)
 
@@ -91,8 +90,7 @@ def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     stop(2)
     assert agt("train", f"resume={run}", "-q").code == 1
     stop(0)
-    said = agt("train", f"resume={run}", "--json")
-    assert said.code == 0, said.err
+    said = agt("train", f"resume={run}", "--json").ended(0)
     assert said.json["run"] == str(run)
     assert "goes on from its last checkpoint" in said.err
     assert agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").code == 0
@@ -122,16 +120,13 @@ def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
     run = Path("run")
     assert told(run, "status.json")["state"] == "running"
     (run / "model.safetensors.part12-34").write_bytes(b"half")
-    said = agt("certify", f"run={run}")
-    assert said.code == 2
-    assert (
-        f"'running', and its process is gone: it was killed, so there is nothing to use: agt train resume={run}" in said.err
+    agt("certify", f"run={run}").ended(
+        2, f"'running', and its process is gone: it was killed, so there is nothing to use: agt train resume={run}"
     )
     stop(2)
     assert agt("train", "resume=run", "-q").code == 1
     stop(0)
-    said = agt("train", "resume=run", "--json", "-q")
-    assert said.code == 0, said.err
+    agt("train", "resume=run", "--json", "-q").ended(0)
     assert agt("train", *BOXES, "hydra.run.dir=whole", "-q").code == 0
     assert bits(run) == bits(Path("whole"))
     status, environment = told(run, "status.json"), told(run, "env.json")
@@ -145,8 +140,9 @@ def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
 def test_a_run_without_a_checkpoint_starts_over_in_its_folder(agt: Agt, stop: Stop) -> None:
     run = stopped(agt, stop, *TINY, "training.epochs=3", "compute.checkpoint_seconds=0", after=2)
     assert not list((run / "checkpoint").glob("step=*"))
-    said = agt("train", f"resume={run}", "compute.checkpoint_seconds=null", f"output_dir={Path.cwd()}", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt(
+        "train", f"resume={run}", "compute.checkpoint_seconds=null", f"output_dir={Path.cwd()}", "--json", "-q"
+    ).ended(0)
     assert said.json["metrics"]["steps"] == 3
     assert "checkpoint_seconds: null" in (run / "config.yaml").read_text(), "what cannot change a bit may change"
 
@@ -175,8 +171,7 @@ def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
     monkeypatch.setattr(Path, "open", opened)
     assert (said.code, "No space left" in said.err) == (1, True)
     assert told(Path("run"), "status.json")["state"] == ("failed" if room else "running")
-    said = agt("train", "resume=run", "--json")
-    assert said.code == 0, said.err
+    said = agt("train", "resume=run", "--json").ended(0)
     assert "goes on from its last checkpoint" in said.err
     assert not list(Path("run").rglob("*.part*"))
 
@@ -216,8 +211,7 @@ def test_other_settings_are_refused_by_name(agt: Agt, failed: Path, name: str) -
 
 def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     def refused(folder: object, *words: str) -> str:
-        said = agt("train", f"resume={folder}", *words)
-        assert said.code == 2, said
+        said = agt("train", f"resume={folder}", *words).ended(2)
         return said.err
 
     assert "resume=nowhere: no such folder" in refused("nowhere")
@@ -236,9 +230,7 @@ def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     assert "it has no lock, and nobody can tell whether its process lives" in refused("begun")
     (begun / "lock").touch()
     assert "no config.yaml: the run was killed before it began" in refused("begun")
-    said = agt("tune", f"resume={failed}")
-    assert said.code == 2
-    assert "agt train alone goes on with a run that was killed" in said.err
+    agt("tune", f"resume={failed}").ended(2, "agt train alone goes on with a run that was killed")
 
 
 def test_a_run_whose_process_lives_is_left_alone(
@@ -258,8 +250,7 @@ def test_a_run_whose_process_lives_is_left_alone(
         raise OSError(28, "No space left")
     (run / "lock").touch()  # as a process leaves it that was killed
     other = open_unfinished(run, "train")
-    said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q").ended(0)
     assert said.json["metrics"]["conditions_held"] == 7, "what it declared of its settings still stands"
     with pytest.raises(ConfigError, match="finished"), RunRecord(run, "train", other.config, other):
         pass
@@ -276,8 +267,7 @@ def test_another_version_another_machine_another_thread_other_settings(
     ):
         with monkeypatch.context() as patch:
             patch.setattr(provenance, name, value)
-            said = agt("train", f"resume={run}")
-            assert said.code == 2
+            said = agt("train", f"resume={run}").ended(2)
             assert re.search(message, said.err), said.err
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("epochs: 6", "epochs: 5"))
@@ -293,14 +283,11 @@ def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
     more = ("certificate=box", "training=generic", "training.epochs=6", "kgrid.max=2", OFTEN)
     run = stopped(agt, stop, *table, *more)
     frame.iloc[:-1].to_csv("rows.csv", index=False)
-    said = agt("train", f"resume={run}")
-    assert said.code == 2
-    assert "data_digest was" in said.err
+    agt("train", f"resume={run}").ended(2, "data_digest was")
     frame.to_csv("rows.csv", index=False)
     Path("moved").mkdir()
     Path("rows.csv").rename("moved/rows.csv")
-    said = agt("train", f"resume={run}", "data_dir=moved", "-q")
-    assert said.code == 0, "where it lies is no part of it: " + said.err
+    agt("train", f"resume={run}", "data_dir=moved", "-q").ended(0)
 
 
 # -- private noise: one draw, one release ----------------------------------------------------------------------------------
@@ -312,8 +299,7 @@ def test_private_noise_is_drawn_once(agt: Agt, stop: Stop, monkeypatch: pytest.M
     run = stopped(agt, stop, *NOISY)
     seed = int(told(run / "checkpoint", "noise.json")["number"], 16)  # type: ignore[call-overload]
     spent = (run / "spent.json").read_bytes()
-    said = agt("train", f"resume={run}")
-    assert said.code == 0, said.err
+    said = agt("train", f"resume={run}").ended(0)
     assert "an earlier attempt" not in said.out, "the same release is no other one"
     assert (run / "spent.json").read_bytes() == spent, "from the time of its first draw on"
     monkeypatch.setattr(noise, "noise_seed", lambda config: seed)
@@ -328,9 +314,8 @@ def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop, gone:
     run = stopped(agt, stop, *NOISY)
     for path in (run / "checkpoint").glob(gone):
         path.unlink()
-    said = agt("train", f"resume={run}")
-    assert said.code == 2
-    assert "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone" in said.err
-    said = agt("train", *NOISY)
-    assert said.code == 0
+    agt("train", f"resume={run}").ended(
+        2, "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone"
+    )
+    said = agt("train", *NOISY).ended(0)
     assert "an earlier attempt (run, " not in said.out, "it was written elsewhere"

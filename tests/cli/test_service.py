@@ -95,8 +95,7 @@ def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> N
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 0.75)
     ask(points(POINTS[[1, 4]], "two.csv"), *EACH, "-q")
-    said = ask(points(POINTS), *EACH)
-    assert said.code == 3
+    said = ask(points(POINTS), *EACH).ended(3)
     text = (
         "answered 7 of 10: 5 drawn now, 2 repeated, which is free; 3 are not answered: rows 8 to 10; the budget of people "
     )
@@ -109,9 +108,7 @@ def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     assert again.code == again.json["exit_code"] == 3
     assert again.json["metrics"]["answered"] == again.json["metrics"]["stored"] == 7
     assert "rows 1 to 3" in again.json["error"]
-    refused = ask(points(POINTS[7:], "last.csv"), *EACH)
-    assert refused.code == 3
-    assert "none of 3 is answered, and nothing was drawn" in refused.err
+    ask(points(POINTS[7:], "last.csv"), *EACH).ended(3, "none of 3 is answered, and nothing was drawn")
     assert [entry["size"] for entry in entries(path, "debit")] == [2, 5]
     ask(points(POINTS[7:], "last.csv"), "mechanism.eps=0.02")
     assert [entry["size"] for entry in entries(path, "debit")] == [2, 5, 2], "what is cheaper still fits"
@@ -143,8 +140,7 @@ def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
     assert child(kill, "predict", f"run={home / 'box'}", "ledger=people", inputs, *EACH).returncode == -9
     assert [entry["size"] for entry in entries(path, "debit")] == [10]
     assert not entries(path, "answers")
-    said = ask(inputs, *EACH)
-    assert said.code == 0, said.err
+    said = ask(inputs, *EACH).ended(0)
     assert "earlier attempt" not in said.out, "the ledger counts it"
     assert [entry["size"] for entry in entries(path, "debit")] == [10, 10]
 
@@ -152,16 +148,13 @@ def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
 @pytest.mark.parametrize(("name", "asked"), [("linear", WEIGHTS), ("box", QUANTILE)])
 def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked: tuple[str, ...]) -> None:
     path = open_ledger(home / name, 1.2, 2e-5)
-    said = agt("predict", f"run={home / name}", "ledger=people", *asked, "hydra.run.dir=first")
-    assert said.code == 0, said.err
+    agt("predict", f"run={home / name}", "ledger=people", *asked, "hydra.run.dir=first").ended(0)
     (debit,) = entries(path, "debit")
     assert debit["size"] == 1
     assert json.loads(Path("first/spent.json").read_text())["ledger"]["entry"] == 3
-    refused = agt("predict", f"run={home / name}", "ledger=people", *asked)
-    assert refused.code == 3, "each draw is paid for"
+    agt("predict", f"run={home / name}", "ledger=people", *asked).ended(3)
     if name == "linear":
-        kept = agt("predict", f"run={home / name}", "mechanism=release_weights", "mechanism.weights=first")
-        assert kept.code == 0, "weights released earlier cost nothing, and ask no ledger"
+        agt("predict", f"run={home / name}", "mechanism=release_weights", "mechanism.weights=first").ended(0)
         assert agt("predict", "release=first/release", points(POINTS)).code == 0
         said = agt("predict", "release=first/release", points(POINTS), "ledger=people")
         assert "leave out ledger" in said.err
@@ -181,8 +174,7 @@ def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt,
     (debit,) = entries(path, "debit")
     assert (debit["guarantee"]["kind"], debit["output"], debit["run"][:5]) == ("gaussian", "weights", "draw:")
     Path("killed/spent.json").unlink()  # what is paid stands in the ledger, whatever the run's folder says
-    said = agt("train", "resume=killed", "--json", "-q")
-    assert said.code == 0, said.err
+    said = agt("train", "resume=killed", "--json", "-q").ended(0)
     assert any("entry 3 of it counts this" in line for line in said.json["words"])
     assert json.loads(Path("killed/spent.json").read_text())["ledger"]["entry"] == 3
     assert agt(*noisy, "ledger=people").code == 3
@@ -198,15 +190,14 @@ def test_certificates_of_a_noisy_run_are_not_paid_for(agt: Agt, home: Path, monk
     assert agt(*noisy, "ledger=people", "hydra.run.dir=noisy").code == 0
     for run in ("noisy", "before"):
         for asked in ((points(POINTS), *EACH), QUANTILE, (points(POINTS), "mechanism=gaussian_margin", "mechanism.mu=0.1")):
-            said = agt("predict", f"run={run}", "ledger=people", *asked)
-            assert said.code == 2
-            assert "never both, as their losses do not add up, and a ledger adds up: release the noisy" in said.err
+            agt("predict", f"run={run}", "ledger=people", *asked).ended(
+                2, "never both, as their losses do not add up, and a ledger adds up: release the noisy"
+            )
         content = io.TextIOWrapper(io.BytesIO(json.dumps({"features": [1, 2]}).encode()))
         monkeypatch.setattr(sys, "stdin", content)
         said = agt("predict", f"run={run}", "ledger=people", "inputs=-", *EACH)
         assert (said.code, "their losses do not add up" in said.err) == (2, True)
-        outside = agt("predict", f"run={run}", "ledger=none", points(POINTS), *EACH)
-        assert outside.code == 0, outside.err
+        outside = agt("predict", f"run={run}", "ledger=none", points(POINTS), *EACH).ended(0)
         assert "released outside the ledger of people" in outside.out
         assert "never both" in outside.out
     assert len(entries(path, "debit")) == 1
@@ -226,9 +217,10 @@ def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(agt: Ag
             Path(f"{path}{suffix}").unlink(missing_ok=True)
         if content:
             path.write_bytes(content)
-        said = agt("train", "resume=killed")
-        assert said.code == (3 if content else 2), said.err
-        assert ("of the ledger of people paid for this run, says its spent.json" if content else "there is no") in said.err
+        agt("train", "resume=killed").ended(
+            3 if content else 2,
+            "of the ledger of people paid for this run, says its spent.json" if content else "there is no",
+        )
     path.write_bytes(whole)
 
 
@@ -237,9 +229,7 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     free = agt("predict", run, inputs, *EACH)
     assert "keeps no account of other releases about the same data: their losses add up; agt ledger init" in free.out
     path = open_ledger(home / "box", 2)
-    said = agt("predict", run, inputs, *EACH)
-    assert said.code == 2
-    assert "are in the ledger of people: give ledger=people" in said.err
+    agt("predict", run, inputs, *EACH).ended(2, "are in the ledger of people: give ledger=people")
     assert agt("predict", run, inputs, *EACH, "seed=1").code == 0, "a simulation"
     outside = agt("predict", run, inputs, *EACH, "ledger=none")
     assert "released outside the ledger of people (ledger=none)" in outside.out
@@ -307,9 +297,7 @@ def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
         return real(self)
 
     monkeypatch.setattr(Pending, "opened", opened)
-    said = ask(points(POINTS), *EACH)
-    assert said.code == 1
-    assert "nothing was drawn, and it stays debited (entry 3 of the ledger of people)" in said.err
+    ask(points(POINTS), *EACH).ended(1, "nothing was drawn, and it stays debited (entry 3 of the ledger of people)")
     full = "labels.csv"
     said = ask(points(POINTS), *EACH)
     assert "labels may have been drawn" in said.err

@@ -82,8 +82,7 @@ def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
     assert spent["trained_run"] == str(Path(of(home, what)[4:]).resolve())
     assert spent["trained_digest"] == json.loads((folder / "env.json").read_text())["trained_digest"]
     broken("")
-    again = agt("predict", of(home, what), *asked)
-    assert again.code == 0, again.err
+    again = agt("predict", of(home, what), *asked).ended(0)
     words = (
         f"an earlier attempt ({folder}, {spent['time']}, failed) may have released {what} by {spent['mechanism']}: count"
     )
@@ -98,8 +97,7 @@ def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
 def test_another_model_s_attempts_and_simulations_are_not_counted(agt: Agt, home: Path, broken: Break) -> None:
     broken("labels.csv")
     assert agt("predict", f"run={home / 'linear'}", *LABELS).code == 1
-    simulated = agt("predict", f"run={home / 'box'}", *LABELS, "seed=1")
-    assert simulated.code == 1
+    simulated = agt("predict", f"run={home / 'box'}", *LABELS, "seed=1").ended(1)
     assert "may have been drawn" not in simulated.err
     assert len(list(Path("outputs/predict").glob("*/spent.json"))) == 2
     broken("")
@@ -119,9 +117,7 @@ def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
         monkeypatch.setattr(SystemRandomness, name, lambda self, n, real=real: draws.append(n) or real(self, n))
     broken("spent.json")
     for what, (asked, _, _) in KINDS.items():
-        said = agt("predict", of(home, what), *asked)
-        assert said.code == 1
-        assert "spent.json: No space left on device" in said.err
+        said = agt("predict", of(home, what), *asked).ended(1, "spent.json: No space left on device")
         assert "may have been drawn" not in said.err
     assert not draws
     assert not list(Path("outputs").rglob("*.part*")), "the room that was taken for the labels is given back"
@@ -174,8 +170,7 @@ def test_a_note_that_cannot_be_read_counts_as_spent(agt: Agt, home: Path, broken
     good = path.read_bytes()
     path.write_bytes(good.replace(b'"queries": 20', b'"queries": 10') if content == b"flipped" else content)
     assert path.read_bytes() != good
-    said = agt("predict", f"run={home / 'box'}", *LABELS)
-    assert said.code == 0
+    said = agt("predict", f"run={home / 'box'}", *LABELS).ended(0)
     assert f"an earlier attempt ({path.parent}, failed) may have released something" in said.out
     assert "count it as spent, the amount unknown" in said.out
 
@@ -196,20 +191,16 @@ def test_labels_never_need_more_than_the_room_that_was_taken(classes: tuple[str,
 def test_noise_in_training_is_a_release_too(agt: Agt, broken: Break) -> None:
     noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=2")
     broken("model.safetensors")
-    failed = agt(*noisy)
-    assert failed.code == 1
-    assert "weights may have been drawn" in failed.err
+    agt(*noisy).ended(1, "weights may have been drawn")
     (spent,) = Path("outputs/train").glob("*/spent.json")
     assert json.loads(spent.read_text())["totals"] == ["the weights: (2, 1e-05)-differentially private"]
     broken("")
-    again = agt(*noisy)
-    assert again.code == 0, again.err
+    again = agt(*noisy).ended(0)
     assert f"an earlier attempt ({spent.parent}, " in again.out.splitlines()[0]
     assert "count it as spent: the weights: (2, 1e-05)-differentially private" in again.out.splitlines()[0]
     simulated = agt(*noisy, "noise.seed=1")
     assert "an earlier attempt" not in simulated.out
-    plain = agt("train", *TINY)
-    assert plain.code == 0
+    plain = agt("train", *TINY).ended(0)
     assert "an earlier attempt" not in plain.out
     assert not (max(Path("outputs/train").iterdir()) / "spent.json").exists()
 
@@ -232,12 +223,9 @@ def test_odd_files_beside_a_run_stop_nothing(agt: Agt, home: Path, broken: Break
         os.mkfifo(place / "status.json")
     else:
         (place / "status.json").write_bytes(content)
-    said = agt("predict", of(home, "labels"), *LABELS)
-    assert said.code == 0, said.err
+    said = agt("predict", of(home, "labels"), *LABELS).ended(0)
     assert "may have released something" in said.out
-    asked = agt("certify", f"run={place}")
-    assert asked.code == 2
-    assert "status.json" in asked.err
+    agt("certify", f"run={place}").ended(2, "status.json")
 
 
 def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
@@ -266,10 +254,7 @@ def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
     run = agt("train", *settings, *more, "--json", "-q").json["run"]
     assert "embedded eight at once" in agt("predict", f"run={run}", *LABELS).err
     (folder / "prepared.json").unlink()
-    refused = agt("predict", f"run={run}", *LABELS)
-    assert refused.code == 2
-    assert "condition b" in refused.err
-    assert "embedded eight at once" in refused.err
+    agt("predict", f"run={run}", *LABELS).ended(2, "condition b", "embedded eight at once")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])

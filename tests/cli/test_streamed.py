@@ -101,8 +101,7 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
     inputs, run = asked(), f"run={home / 'run'}"
     assert agt("ledger", "init", "people", run, "total.eps=3", "unit=one person", "-q").code == 0
     many()
-    first = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "hydra.run.dir=first")
-    assert first.code == 3, first.err
+    first = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "hydra.run.dir=first").ended(3)
     answered = labels_of("first")
     assert 0 < len(answered) - 1 < N
     assert f"answered {len(answered) - 1} of {N}" in first.err
@@ -129,9 +128,7 @@ def test_what_is_wrong_is_found_before_anything_is_paid(
     inputs = asked(**change)
     if not change:
         pd.read_parquet("q.parquet").iloc[:0].to_parquet("q.parquet")
-    said = agt("predict", f"run={home / 'run'}", inputs, *EACH, "-q")
-    assert said.code == (2 if words else 0), said.err
-    assert (words or "") in said.err
+    agt("predict", f"run={home / 'run'}", inputs, *EACH, "-q").ended(2 if words else 0, words or "")
     assert bool(list(Path("outputs").rglob("spent.json"))) is (words is None)
     assert words is None or not list(Path("outputs").rglob("labels*"))
 
@@ -143,9 +140,9 @@ def test_a_file_that_is_replaced_under_way(
     real = spending.write_spent
     monkeypatch.setattr(spending, "write_spent", lambda *given: (real(*given), asked(x0=np.zeros(N))))
     many()
-    said = agt("predict", f"run={home / 'run'}", asked(), *EACH)
-    assert said.code == 1
-    assert "q.parquet: changed while it was read: ask again; labels may have been drawn" in said.err
+    agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(
+        1, "q.parquet: changed while it was read: ask again; labels may have been drawn"
+    )
     assert only("*/spent.json")
     assert not list(Path("outputs").rglob("labels*"))
 
@@ -163,9 +160,9 @@ def test_a_disk_that_runs_full_under_way(
 
     monkeypatch.setattr(_Hashing, "write", full)
     many()
-    said = agt("predict", f"run={home / 'run'}", asked(), *EACH)
-    assert said.code == 1
-    assert "labels.parquet: No space left on device; labels may have been drawn" in said.err
+    agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(
+        1, "labels.parquet: No space left on device; labels may have been drawn"
+    )
     assert not list(Path("outputs").rglob("labels*"))
     assert json.loads((only("*/status.json")).read_text())["state"] == "failed"
 

@@ -70,8 +70,7 @@ def leave_running(folder: Path) -> None:
 def test_second_call_runs_nothing_and_says_so(swept: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {job: contents(SWEEP / job) for job in ("0", "1")}
     monkeypatch.setattr(train, "fit", None)  # whatever trains now fails
-    second = swept("training.seed=0,1")
-    assert second.code == 0, second.err
+    second = swept("training.seed=0,1").ended(0)
     assert second.err.splitlines() == [f"job {n} (training.seed={n}): done before, {SWEEP / str(n)}" for n in (0, 1)]
     assert [job["done_before"] for job in second.json["jobs"]] == [True, True]
     for job in second.json["jobs"]:
@@ -82,8 +81,7 @@ def test_second_call_runs_nothing_and_says_so(swept: Agt, monkeypatch: pytest.Mo
 
 
 def test_jobs_are_known_by_what_they_compute_whatever_their_number(swept: Agt) -> None:
-    said = swept("training.seed=2,1,0", "compute.memory_mb=128", "output_dir=outputs")
-    assert said.code == 0, said.err
+    said = swept("training.seed=2,1,0", "compute.memory_mb=128", "output_dir=outputs").ended(0)
     assert runs(said) == {"2": "0_2", "1": "1", "0": "0"}, "0 is taken, by another job"
     assert [job["done_before"] for job in said.json["jobs"]] == [False, True, True]
     other = swept("training.seed=0", "training.epochs=2")
@@ -117,16 +115,14 @@ def test_failed_job_runs_again_beside_its_old_record(sweep: Agt, monkeypatch: py
 
 def test_killed_training_runs_again_beside_its_old_record(swept: Agt) -> None:
     leave_running(SWEEP / "1")
-    second = swept("training.seed=1,0")
-    assert second.code == 0, second.err
+    second = swept("training.seed=1,0").ended(0)
     assert f"job 0 (training.seed=1): killed before ({SWEEP / '1'}), and runs again in" in second.err
     assert (runs(second)["0"], "resumed" in json.loads((SWEEP / "1/status.json").read_text())) == ("0", False)
 
 
 def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
     (SWEEP / "0" / "model.safetensors").write_bytes(b"")
-    said = swept("training.seed=0")
-    assert said.code == 0
+    said = swept("training.seed=0").ended(0)
     assert "done before, and not as it was written, so it runs again" in said.err
     assert Path(said.json["jobs"][0]["run"]).name == "0_2"
 
@@ -215,8 +211,7 @@ def test_launcher_that_breaks_down_starts_what_it_left(sweep: Agt, monkeypatch: 
 
 
 def test_table_is_printed_and_written_as_a_page(agt: Agt) -> None:
-    said = agt("train", "-m", *TINY, "sweep=seeds", "training.lr=0.5,-1")
-    assert said.code == 2
+    said = agt("train", "-m", *TINY, "sweep=seeds", "training.lr=0.5,-1").ended(2)
     assert "sweep outputs/train/seeds_sweep: 1 done, 1 failed" in said.out
     assert said.out.splitlines()[-1] == f"table: {SWEEP / 'sweep.csv'}"
     page, text = (SWEEP / "sweep.html").read_text(), (SWEEP / "sweep.md").read_text()

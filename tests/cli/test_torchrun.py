@@ -200,8 +200,7 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
     monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
     for inputs in ("q.npz", "folder"):
-        said = agt("predict", "run=run", f"inputs={inputs}", "mechanism.eps=1", "accounting=paper", "seed=0", "-q")
-        assert said.code == 0, said.err
+        agt("predict", "run=run", f"inputs={inputs}", "mechanism.eps=1", "accounting=paper", "seed=0", "-q").ended(0)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,7 @@ def test_an_experiment_chosen_on_public_rows_and_the_run_made_with_it(agt: Agt, 
     write()
     pd.read_csv("t.csv").iloc[-60:, :3].to_csv("public.csv", index=False)
     marks = ("dataset.public=p",) if public == "train" else ()
-    said = agt("tune", *TABLE, *marks, *QUIET, f"tune.public={public}")
-    assert said.code == 0, said.err
+    said = agt("tune", *TABLE, *marks, *QUIET, f"tune.public={public}").ended(0)
     record = Path(said.json["run"])
     assert len(pd.read_csv(record / "tables" / "candidates.csv")) == 6
     assert "conf/experiment/table_tuned.yaml" in (record / "report.md").read_text()
@@ -62,8 +61,7 @@ def test_an_experiment_chosen_on_public_rows_and_the_run_made_with_it(agt: Agt, 
     assert written["training"]["chosen_on"] == "public"
     assert written["training"]["chosen_from"]["rows"] == public
 
-    trained = agt("train", "experiment=table_tuned", "-q", "--json")
-    assert trained.code == 0, trained.err
+    trained = agt("train", "experiment=table_tuned", "-q", "--json").ended(0)
     config = yaml.safe_load((Path(trained.json["run"]) / "config.yaml").read_text())
     for key, value in said.json["chosen"].items():
         part, name = key.split(".")
@@ -80,8 +78,7 @@ def test_private_records_leave_no_trace_in_the_file(agt: Agt) -> None:
     files = []
     for seed, private in ((0, 200), (1, 200), (2, 230)):
         write(seed, private)
-        said = agt("tune", *TABLE, *QUIET, "tune.public=test", f"tune.name=n{seed}")
-        assert said.code == 0, said.err
+        said = agt("tune", *TABLE, *QUIET, "tune.public=test", f"tune.name=n{seed}").ended(0)
         files.append(Path(said.json["experiment"]).read_bytes())
     assert files[0] == files[1] == files[2]
 
@@ -123,16 +120,13 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
 )
 def test_what_is_refused_names_its_key(agt: Agt, more: tuple[str, ...], text: str) -> None:
     write()
-    said = agt("tune", *TABLE, "tune.k=3", "-q", *more)
-    assert said.code == 2, said.err
-    assert text in said.err
+    agt("tune", *TABLE, "tune.k=3", "-q", *more).ended(2, text)
     assert not Path("conf").exists()
 
 
 def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
     write()
-    said = agt("tune", *TABLE, *QUIET, *PRIVATE, "total.eps=2")
-    assert said.code == 0, said.err
+    said = agt("tune", *TABLE, *QUIET, *PRIVATE, "total.eps=2").ended(0)
     record, words = Path(said.json["run"]), said.json["words"]
     assert "(2, 1e-05)-differentially private" in said.json["claim"]
     assert any("the price of choosing: in all (2, 1e-05)" in line for line in words)
@@ -146,8 +140,7 @@ def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
     numbers = json.loads((record / "metrics.json").read_text())
     assert set(numbers) >= {"chosen", "score"}
     assert not {name for name in numbers if "trial" in name or name == "k"}
-    answered = agt("predict", f"release={record / 'release'}", "inputs=t.csv", "-q", "--json")
-    assert answered.code == 0, answered.err
+    answered = agt("predict", f"release={record / 'release'}", "inputs=t.csv", "-q", "--json").ended(0)
     assert words[1] in answered.json["words"], "the price goes with the weights"
     e = condition_e(agt("train", "experiment=table_tuned", "-q", "--json"))
     assert (e["standing"], "by looking at results on this data" in e["why"]) == ("not held", True)
@@ -163,8 +156,7 @@ def test_private_tuning_is_debited_before_it_draws(agt: Agt) -> None:
     with Ledger.create(Path("ledgers/people.ledger"), people) as ledger:
         assert "was not admitted" in agt(*asked, next(names)).err
         ledger.admit(AdmittedTable("t", digest), "one customer")
-    said = agt(*asked, next(names))
-    assert said.code == 0, said.err
+    said = agt(*asked, next(names)).ended(0)
     assert "entry 3 of it counts this" in str(said.json["words"])
     assert json.loads((Path(said.json["run"]) / "claim.json").read_text())["account"]["entry"] == 3
     assert agt(*asked, next(names)).code == 3
@@ -174,14 +166,12 @@ def test_private_tuning_is_debited_before_it_draws(agt: Agt) -> None:
 def test_trials_scored_on_public_rows_and_a_simulation(agt: Agt) -> None:
     write()
     private = (*PRIVATE, "tune.public=test", "tune.seed=1", "tune.trials.eta=null")
-    said = agt("tune", *TABLE, *QUIET, *private)
-    assert said.code == 0, said.err
+    said = agt("tune", *TABLE, *QUIET, *private).ended(0)
     assert said.json["claim"].startswith("SIMULATION")
     assert 0 <= said.json["score"] <= 1
     assert not (Path(said.json["run"]) / "release").exists()
     assert any("which trials are scored on, are public with their labels" in line for line in said.json["words"])
     none = next(s for s in range(99) if Trials(mean=1.01, eta=None).draw(SeededRandomness(s)) == 0)
-    said = agt("tune", *TABLE, *QUIET, *private, "tune.trials.mean=1.01", f"tune.seed={none}", "tune.name=none")
-    assert said.code == 0, said.err
+    said = agt("tune", *TABLE, *QUIET, *private, "tune.trials.mean=1.01", f"tune.seed={none}", "tune.name=none").ended(0)
     assert "chosen" not in said.json
     assert "was none: nothing is released" in (Path(said.json["run"]) / "report.md").read_text()

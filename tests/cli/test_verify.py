@@ -142,8 +142,7 @@ def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = 
 
 @pytest.mark.parametrize("name", [*RUNS, "predict/weights/release", "tune/private/release"])
 def test_what_was_made_verifies(made: Path, agt: Agt, name: str) -> None:
-    said = agt("verify", str(made / name), f"digest={digest(made / name)}", "--json", "-q")
-    assert said.code == 0, said.out + said.err
+    said = agt("verify", str(made / name), f"digest={digest(made / name)}", "--json", "-q").ended(0)
     assert said.json["verifies"] is True
     assert said.json["exit_code"] == 0
     states = {check["check"]: check["state"] for check in said.json["checks"]}
@@ -158,8 +157,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
 
 
 def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
-    said = agt("verify", str(made / "predict/labels"))
-    assert said.code == 0
+    said = agt("verify", str(made / "predict/labels")).ended(0)
     for words in (
         "VERIFIES: predict run",
         "1-differentially private per query for add_remove neighbours (one record added or removed)",
@@ -178,12 +176,8 @@ def test_a_page_is_written_where_it_is_asked_for(made: Path, agt: Agt, tmp_path:
     for name in ("audit.html", "audit.md"):
         assert agt("verify", str(folder), f"page={name}").code == 0
         assert "one record added or removed" in (tmp_path / name).read_text()
-    again = agt("verify", str(folder), "page=audit.md")
-    assert again.code == 2
-    assert "nothing is written over" in again.err
-    inside = agt("verify", str(folder), f"page={folder}/audit.md")
-    assert inside.code == 2
-    assert "lies in the folder that is verified" in inside.err
+    agt("verify", str(folder), "page=audit.md").ended(2, "nothing is written over")
+    agt("verify", str(folder), f"page={folder}/audit.md").ended(2, "lies in the folder that is verified")
     assert agt("verify", str(folder), "page=audit.txt").code == 2
 
 
@@ -203,8 +197,7 @@ def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_p
     shutil.copytree(made / "predict/labels", tmp_path / "alone/deep/labels")
     change(tmp_path / "alone/deep/labels/env.json", lambda env: env.update(trained_run="/nowhere/train/x"))
     reseal(tmp_path / "alone/deep/labels")
-    said = agt("verify", "alone/deep/labels")
-    assert said.code == 0, said.out
+    said = agt("verify", "alone/deep/labels").ended(0)
     assert "not there: copy it beside this one" in said.out
     assert "what it rests on is in the training run" in said.out
 
@@ -220,9 +213,7 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
         (str(made), "below it are"),
         (str(made / "predict/labels/labels.csv"), "expected the folder"),
     ):
-        said = agt("verify", path)
-        assert said.code == 2, path
-        assert words in said.err
+        agt("verify", path).ended(2, words)
     assert agt("verify").code == 2
     assert agt("verify", str(made / "train/box"), "digest=abc").code == 2
 
@@ -247,12 +238,10 @@ def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(outputs: Pat
     kept = digest(folder)
     change(folder / "env.json", lambda env: env.update(platform="elsewhere"))
     reseal(folder)
-    alone = agt("verify", str(folder), "--json", "-q")
-    assert alone.code == 0
+    alone = agt("verify", str(folder), "--json", "-q").ended(0)
     assert "shows there alone" in next(c["remedy"] for c in alone.json["checks"] if c["check"] == "digest")
     assert "a rewritten one" in problems(agt("verify", str(folder), f"digest={kept}", "--json", "-q"))["digest"]
-    below = agt("verify", str(outputs / "predict/labels"), "--json", "-q")
-    assert below.code == 0, "the original is still where it was"
+    agt("verify", str(outputs / "predict/labels"), "--json", "-q").ended(0)
 
 
 def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: Path, made: Path, agt: Agt) -> None:
@@ -265,8 +254,7 @@ def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: P
     shutil.move(outputs / "train", outputs / "elsewhere")
     (outputs / "train").mkdir()
     shutil.move(outputs / "elsewhere/box", outputs / "train/box")
-    said = agt("verify", str(folder), "--json", "-q")
-    assert said.code == 3
+    said = agt("verify", str(folder), "--json", "-q").ended(3)
     (trained,) = said.json["rests_on"]
     assert "this is another folder, or a rewritten one" in str(trained["checks"])
 
@@ -616,8 +604,7 @@ def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: A
 
 
 def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> None:
-    said = agt("verify", str(made / "ledgers/people.ledger"))
-    assert said.code == 0, said.out
+    said = agt("verify", str(made / "ledgers/people.ledger")).ended(0)
     for words in (
         "VERIFIES: ledger",
         "all that is ever released on it: (1, 1e-05)-differentially private in all",
@@ -641,13 +628,11 @@ def test_a_head_that_was_noted_is_compared(made: Path, agt: Agt) -> None:
 
 
 def test_a_release_is_compared_with_the_entry_that_counts_it(outputs: Path, agt: Agt) -> None:
-    said = agt("verify", "predict/paid", "--json", "-q")
-    assert said.code == 0
+    said = agt("verify", "predict/paid", "--json", "-q").ended(0)
     ledger = said.json["rests_on"][-1]
     assert {"check": "entry", "state": "ok"}.items() <= ledger["checks"][-1].items()
     assert "3 of 0.1-Gaussian" in ledger["checks"][-1]["words"]
-    again = agt("verify", "predict/again", "-q")
-    assert again.code == 0
+    again = agt("verify", "predict/again", "-q").ended(0)
     assert "they spend nothing more" in again.out
 
 
@@ -680,16 +665,14 @@ def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(outp
 def test_an_honest_release_verifies_without_its_training_run(outputs: Path, agt: Agt, name: str) -> None:
     change(Path(name) / "env.json", lambda env: env.update(trained_run="/nowhere/x"))
     reseal(Path(name))
-    said = agt("verify", name, "--json", "-q")
-    assert said.code == 0, said.out
+    said = agt("verify", name, "--json", "-q").ended(0)
     assert "worked out again" in said.out
 
 
 def test_a_ledger_that_is_not_there_is_not_checked(outputs: Path, agt: Agt) -> None:
     shutil.move("ledgers", "accounts")
     (Path("ledgers")).mkdir()
-    said = agt("verify", "predict/paid")
-    assert said.code == 0
+    said = agt("verify", "predict/paid").ended(0)
     assert "no ledger was found: ledger=NAME or ledger=FILE says where it lies" in " ".join(said.out.split())
     assert agt("verify", "predict/paid", "ledger=accounts/people.ledger", "--json", "-q").json["rests_on"][-1]["state"] != (
         "not checked"
@@ -720,8 +703,7 @@ def test_nothing_acts_on_the_terminal_or_in_a_page(outputs: Path, agt: Agt) -> N
     (folder / "\x1b[31mred\n.txt").write_text("")
     (folder / os.fsdecode(b"\xff\xfe")).write_text("")
     reseal_but(folder, "\x1b", os.fsdecode(b"\xff"))
-    said = agt("verify", str(folder), "page=page.html")
-    assert said.code == 3, said.err
+    said = agt("verify", str(folder), "page=page.html").ended(3)
     for text in (said.out, said.err, Path("page.html").read_text()):
         assert "\x1b" not in text
         assert "\x07" not in text
@@ -781,8 +763,7 @@ def test_code_that_a_folder_names_is_not_imported(outputs: Path, agt: Agt, monke
     folder = outputs / "predict/weights/release"
     change(folder / "release.json", lambda value: value["source"].update(_target_="owned.X"))
     reseal(folder)
-    said = agt("verify", str(folder))
-    assert said.code == 0
+    said = agt("verify", str(folder)).ended(0)
     assert "owned.X, no part of agt; nothing of it was imported here" in said.out
 
 

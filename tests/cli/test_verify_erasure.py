@@ -102,8 +102,7 @@ def checks(said: Any) -> dict[str, str]:
 def test_what_was_made_verifies_and_nothing_is_written(made: Path, agt: Agt, name: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     os.chdir(made)
-    said = agt("verify", name, f"digest={digest(Path(name))}", "--json", "-q")
-    assert said.code == 0, said.out + said.err
+    said = agt("verify", name, f"digest={digest(Path(name))}", "--json", "-q").ended(0)
     assert {checks(said)[check] for check in ("manifest", "digest", "files", "nothing else")} == {"ok"}
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
@@ -135,8 +134,7 @@ def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt
     path = home / "train/a" / REQUEST_LOG_FILE
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
     reseal(home / "train/a")
-    said = agt("verify", "predict/one", "--json", "-q")
-    assert said.code == 3
+    said = agt("verify", "predict/one", "--json", "-q").ended(3)
     assert any("this is another folder" in check["words"] for check in said.json["rests_on"][0]["checks"])
 
 
@@ -279,8 +277,7 @@ def removed(head: Path, agt: Agt, tmp_path: Path) -> Path:
 
 
 def test_what_the_command_leaves_verifies(removed: Path, agt: Agt) -> None:
-    said = agt("verify", "unlearn/h", "--json", "-q")
-    assert said.code == 0, said.out
+    said = agt("verify", "unlearn/h", "--json", "-q").ended(0)
     assert {checks(said)[name] for name in ("account.json", "report", "entry", "removal budget")} == {"ok"}
     assert checks(agt("verify", "train/h", "--json", "-q"))["removal budget"] == "ok"
     assert "p000" not in (removed / "unlearn/h/account.json").read_text()
@@ -339,8 +336,7 @@ def test_an_erasure_on_its_way_is_said_and_left_alone(home: Path, agt: Agt) -> N
     shutil.copy("copies/a/manifest.json", commit / MANIFEST)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
     for name in ("train/a", "unlearn/more", "predict/one"):
-        said = agt("verify", name, "--json", "-q")
-        assert said.code == 3, name
+        said = agt("verify", name, "--json", "-q").ended(3)
         assert "not all in their places yet" in said.out
         assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
@@ -349,8 +345,7 @@ def test_what_a_killed_erasure_left_is_a_note(home: Path, agt: Agt) -> None:
     (home / "train/a" / NEXT).mkdir()
     (home / "train/a" / NEXT / "model.safetensors").write_bytes(b"half")
     (home / "train/a/unlearning/lock").write_bytes(b"")
-    said = agt("verify", "train/a", "--json", "-q")
-    assert said.code == 0
+    said = agt("verify", "train/a", "--json", "-q").ended(0)
     assert checks(said)["nothing else"] in ("note", "ok")
     (home / "train/a/unlearning/notes.txt").write_text("mine")
     assert "unlearning/notes.txt" in problems(agt("verify", "train/a", "--json", "-q"))["nothing else"]
