@@ -50,6 +50,7 @@ class BoxModel:
     plan: BatchPlan
     words: ClassVar[tuple[str, ...]] = ()
     linear_head: ClassVar[None] = None
+    release_head: ClassVar[None] = None
     instant: ClassVar[bool] = False
 
     @classmethod

@@ -132,6 +132,11 @@ class ClosedFormModel:
         return numbers_of(self.training, self.settings.training.by_recipe)
 
     @property
+    def release_head(self) -> "LinearModel | None":
+        """None: there is no such head."""
+        return None
+
+    @property
     def by_edit(self) -> Self:
         """As ``LinearModel.by_edit``; itself where nothing is known of single edits."""
         return self
@@ -199,6 +204,11 @@ class LinearModel(ClosedFormModel):
 
     @property
     def linear_head(self) -> Self:
+        """Itself."""
+        return self
+
+    @property
+    def release_head(self) -> Self:
         """Itself."""
         return self
 

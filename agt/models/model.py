@@ -106,6 +106,7 @@ class EnsembleModel:
     shards: tuple[Shard, ...] = ()
     noise: ClassVar[None] = None
     linear_head: ClassVar[None] = None
+    release_head: ClassVar[None] = None
     words: ClassVar[tuple[str, ...]] = ()
     instant: ClassVar[bool] = False
 
@@ -480,6 +481,10 @@ class Model(Protocol):
     @property
     def linear_head(self) -> LinearModel | None:
         """Itself, where it is one linear head, whose weights may be released with noise."""
+
+    @property
+    def release_head(self) -> LinearModel | None:
+        """The linear head whose problem can be solved anew for a release: itself; beside votes, one on their records."""
 
     @property
     def instant(self) -> bool:
