@@ -33,7 +33,7 @@ from agt_cli.report.figures import Grid
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import DpSgd
-from .figures import DARKEST, lines, planes, regions
+from .figures import DARKEST, lines, marks, planes, regions
 from .kinds import (
     EVERY,
     Entry,
@@ -160,8 +160,10 @@ def accuracy_by_queries(
     """
     keys = []
     for name, profile in profiles.items():
-        for key in grid(profile=[name], members=members, method=of_labels((*profile.mechanisms, profile.many))):
-            keys.append({**key, "series": f"{key['method']}, T = {key['members']} ({name})"})
+        for size in members:
+            offered = of_labels((*profile.mechanisms, profile.many)) + ["noisy_argmax"] * (size > 1)
+            for key in grid(profile=[name], members=[size], method=offered):
+                keys.append({**key, "series": f"{key['method']}, T = {size} ({name})"})
         if weights and profile.accounting == "rigorous":
             keys += grid(profile=[name], members=[0], method=["release_weights"], series=[f"release_weights ({name})"])
     if dpsgd is not None:
@@ -323,8 +325,15 @@ def certified_by_k(
         found = wide(rows, [*about, "seconds"], "k", "certified_fraction", at, "certified at k={}")
         draw = lines("k", "certified_fraction", "k (what one counts: see the table)", FRACTION, log=False, panels="claim")
         points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
-        figure = Figure("Certified fraction of the test records against k.", points, draw)
-        return Shown(found[[*found.columns.drop("seconds"), "seconds"]], [figure])
+        ends = found[["accuracy before", "accuracy"]].agg(["min", "max"], axis=1)
+        after = found.assign(low=ends["min"], high=ends["max"]).drop(columns="seconds")
+        mark = partial(marks, x="accuracy", y="variant", series="profile", panels="claim", xlabel="accuracy", panel="{}")
+        words = "Accuracy on the same test records after training; a line leads to the accuracy before it."
+        figures = [
+            Figure("Certified fraction of the test records against k.", points, draw),
+            Figure(words, after, mark, "_accuracy"),
+        ]
+        return Shown(found[[*found.columns.drop("seconds"), "seconds"]], figures)
 
     def compared(key: Key) -> Key:
         which = "" if key["variant"] == "-" else f", {key['variant']}"
@@ -354,7 +363,7 @@ def training_curve(
             with entry.runs.console.progress(f"training, {label}") as report:
                 return _over_training(report, head, prepared, settings), {}
 
-        frame, _ = entry.runs.once(overrides, label, make, "_over_training", modules=(__name__,))
+        frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {"k counts": RELATIONS[relation].ball, "accuracy at the start": float(frame["nominal_accuracy"].iloc[0])}
         return ({**row, **about, "epochs": int(frame["epoch"].max())} for row in frame.to_dict("records"))
@@ -426,8 +435,11 @@ def half_certified(
         band = rows.groupby(["profile", "k"], sort=False)["certified_fraction"]
         points = band.agg(certified_fraction="median", low="min", high="max").reset_index()
         xlabel = "k: records added or removed in all"
-        draw = lines("k", "certified_fraction", xlabel, FRACTION, log=False, level=0.5, level_name="half")
-        caption = "Certified fraction of the test records against k: median of the initialisations, and their range."
+        draw = lines("k", "certified_fraction", xlabel, FRACTION, log=False, level=0.5, level_name="half", steps=True)
+        caption = (
+            "Certified fraction of the test records against k: median of the initialisations, and their range; between "
+            "values of k that were measured, what the next of them proves."
+        )
         notes = ["The same claim in both profiles: no change of up to k records in all, added or removed, moves the label."]
         if (rows["known"] != "exactly").any():
             notes.append("Some k are at least so large: the grid ends, or has a gap, right above.")
@@ -507,9 +519,9 @@ Panels = Annotated[tuple[Panel, ...], Field(min_length=1)]
 def plane_maps(
     profiles: Profiles,
     panels: Panels,
+    claims: Claims = ("privacy",),
     levels: tuple[int, ...] = (1, 5, 10, 20, 50, 100, 150),
     resolution: Resolution = 100,
-    eps: Positive = 1.0,
 ) -> Kind:
     """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1)."""
     columns = [f"certified at k = {k}" for k in levels]
@@ -523,17 +535,16 @@ def plane_maps(
         caption = (
             "Regions of the plane by how many records would have to change before the label could; black: decision line."
         )
-        table = rows[["profile", "panel", "k counts", "accuracy", *columns]].drop_duplicates()
+        table = rows[["profile", "claim", "panel", "k counts", "accuracy", *columns]].drop_duplicates()
         return Shown(table, [Figure(caption, rows, draw)])
 
-    return _maps(profiles, panels, resolution, facts, shown)
+    return _maps(profiles, panels, claims, resolution, facts, shown)
 
 
 @kind
 def sensitivity_maps(
     profiles: Profiles,
     panels: Panels,
-    levels: tuple[int, ...] = (),
     resolution: Resolution = 100,
     eps: Positive = 1.0,
 ) -> Kind:
@@ -556,40 +567,44 @@ def sensitivity_maps(
         columns = ["profile", "panel", "k counts", "mean bound, test records", "least bound on the map"]
         return Shown(rows[columns].drop_duplicates(), [Figure(caption, rows, draw)])
 
-    return _maps(profiles, panels, resolution, facts, shown)
+    return _maps(profiles, panels, ("privacy",), resolution, facts, shown)
 
 
 def _maps(
     profiles: Profiles,
     panels: Panels,
+    claims: Claims,
     resolution: int,
     facts: Callable[[np.ndarray, np.ndarray], dict[str, float]],
     shown: Callable[[pd.DataFrame], Shown],
 ) -> Kind:
-    """Maps of the plane, one for each panel and profile; ``facts``: columns, of test records' and the map's distances."""
+    """Maps of the plane, one for each panel, claim and profile; ``facts``: columns, of test records' and the map's
+    distances. One run is asked about both."""
     own = {panel.title: panel.run for panel in panels}
-    keys = grid(profile=profiles, panel=own)
+    keys = grid(profile=profiles, claim=claims, panel=own)
 
     def measure(entry: Entry, key: Key) -> pd.DataFrame:
-        name, panel = key["profile"], key["panel"]
-        dataset = entry.data(name, own[panel])[0].dataset
+        name, panel, run = key["profile"], key["panel"], (*own[key["panel"]], f"relation=@{key['claim']}")
+        dataset = entry.data(name, run)[0].dataset
         if dataset.plane is None:
             raise TypeError(f"{entry.artifact.id}: {dataset.name} does not lie in a plane")
         points = Grid.around(dataset.plane.points, resolution).points
         lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
-        mapped = entry.run(name, own[panel], f"{panel} (map)", f"map{resolution}", lifted)
-        tested = entry.run(name, own[panel], panel)
+        asked = np.concatenate([lifted, dataset.test.features.astype(lifted.dtype)])
+        found = entry.run(name, run, f"{key['claim']}, {panel}", f"map{resolution} and test", asked)
+        labels, (mapped, tested) = found.frame["prediction"].to_numpy(), np.split(found.distance, [len(lifted)])
         few = np.linspace(0, len(dataset.train) - 1, min(TRAINING_POINTS, len(dataset.train))).astype(int)
-        on_map: Key = {"point": "map", "prediction": mapped.frame["prediction"], "stable_distance": mapped.distance}
+        on_map: Key = {"point": "map", "prediction": labels[: len(lifted)], "stable_distance": mapped}
         known: Key = {"point": "training", "prediction": dataset.train.labels[few]}
         parts = [
             pd.DataFrame(points, columns=["x1", "x2"]).assign(**on_map),
             pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(**known),
         ]
-        about: Key = {"k counts": tested.counts, "accuracy": tested.accuracy, **facts(tested.distance, mapped.distance)}
+        accuracy = float((labels[len(lifted) :] == dataset.test.labels).mean())
+        about: Key = {"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)}
         return pd.concat(parts).assign(**key, **about)
 
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
 
-    return Kind(keys, ("profile", "panel", "point", "x1", "x2"), rows, shown)
+    return Kind(keys, ("profile", "claim", "panel", "point", "x1", "x2"), rows, shown)

@@ -1,12 +1,15 @@
 """The ways in which a table becomes a figure: lines, marks with a range, small images, maps of the plane.
 
-Each takes the data, whose columns are those of the figure's CSV, the name of its files, its title and its finding. What a
-figure shows of the data is chosen before, by ``functools.partial`` or ``lines``.
+Each takes the data, whose columns are those of the figure's CSV, and the name of its files. What a figure shows of the data
+is chosen before, by ``functools.partial`` or ``lines``. As in a paper, what it is of stands in the caption and not in the
+picture, and series go by their names in the field.
 """
 
 import math
+import re
 from collections.abc import Callable
 from itertools import pairwise
+from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
@@ -17,18 +20,33 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from agt_cli.report.figures import COLOURS, DARKEST, LINES, MARKERS, Curves, curves, drawing, ends, headline, keys
+from agt_cli.report.figures import COLOURS, DARKEST, LINES, MARKERS, Curves, curves, drawing, ends, keys
 from agt_cli.report.record import RunRecord
 
-Draw = Callable[[RunRecord, pd.DataFrame, str, str, str], None]
-"""Called with the record, the data, the name of the files, the title and the finding."""
+Draw = Callable[[RunRecord, pd.DataFrame, str], None]
+"""Called with the record, the data and the name of the files."""
+IN_WORDS = {
+    "smooth_cauchy": "smooth sensitivity",
+    "global_sensitivity": "global sensitivity",
+    "noisy_argmax": "subsample and aggregate",
+    "randomized_response": "randomised response",
+    "gaussian_margin": "Gaussian margin",
+    "release_weights": "released weights",
+    "paper": "published rules",
+}
+CODED = re.compile(r"\b(" + "|".join(IN_WORDS) + r")\b")
+
+
+def in_words(name: str) -> str:
+    """A series by its names in the field: mechanisms and profiles go by codes in tables."""
+    return CODED.sub(lambda found: IN_WORDS[found[0]], name)
 
 
 def lines(x: str, y: str, xlabel: str, ylabel: str, **look: Any) -> Draw:
     """A curve for each value of the column ``series``; ``look``: as of ``Curves``."""
 
-    def draw(record: RunRecord, data: pd.DataFrame, name: str, title: str, finding: str) -> None:
-        curves(record, Curves(name, x, y, xlabel, ylabel, title, finding=finding, **look), data)
+    def draw(record: RunRecord, data: pd.DataFrame, name: str) -> None:
+        curves(record, Curves(name, x, y, xlabel, ylabel, words=in_words, beside=True, **look), data)
 
     return draw
 
@@ -37,8 +55,6 @@ def marks(
     record: RunRecord,
     data: pd.DataFrame,
     name: str,
-    title: str,
-    finding: str,
     *,
     x: str,
     y: str,
@@ -70,7 +86,6 @@ def marks(
             places[0].xaxis.set_minor_formatter(NullFormatter())
         ends(places, "x")
         keys(figure, places)
-        headline(figure, finding, title)
 
 
 def _draw_marks(axes: Axes, data: pd.DataFrame, x: str, heights: list[int], series: str) -> None:
@@ -79,16 +94,14 @@ def _draw_marks(axes: Axes, data: pd.DataFrame, x: str, heights: list[int], seri
         place = part["height"] + 0.18 * (position - (len(groups) - 1) / 2)
         span = np.stack([part[x] - part["low"], part["high"] - part[x]])
         style = {key: LINES[position][key] for key in ("color", "marker")}
-        axes.errorbar(part[x], place, xerr=span, linestyle="none", capsize=2, linewidth=1, markersize=4, label=str(name),
-                      **style)  # fmt: skip
+        axes.errorbar(part[x], place, xerr=span, linestyle="none", capsize=2, linewidth=1, markersize=4,
+                      label=in_words(str(name)), **style)  # fmt: skip
 
 
 def pictures(
     record: RunRecord,
     data: pd.DataFrame,
     name: str,
-    title: str,
-    finding: str,
     *,
     rows: str,
     order: str,
@@ -114,7 +127,6 @@ def pictures(
                 axes.set_title(f"{number:.2g}", fontsize=8, y=-0.32, loc="center")
             line[0].text(-0.15, 0.5, words_of_line, transform=line[0].transAxes, rotation=90, va="center", ha="right")
         figure.supxlabel(words, fontsize=9)
-        headline(figure, finding, title)
 
 
 def regions(levels: tuple[int, ...]) -> tuple[list[float], dict[float, str]]:
@@ -128,18 +140,16 @@ def planes(
     record: RunRecord,
     data: pd.DataFrame,
     name: str,
-    title: str,
-    finding: str,
     *,
     value: Callable[[pd.Series], pd.Series],
     scale: tuple[list[float], dict[float, str]],
     shades: tuple[float, float],
     label: str,
 ) -> None:
-    """Maps: a row of panels for each profile, a colour for each interval of values, one colour bar.
+    """Maps: a row of panels for each profile and claim, a colour for each interval of values, one colour bar.
 
     Args:
-        data: of the columns point ("map" or "training"), x1, x2, profile, panel, prediction, stable_distance.
+        data: of the columns point ("map" or "training"), x1, x2, profile, claim, panel, prediction, stable_distance.
         value: stable distances -> what is coloured.
         scale: the intervals' ends, and where the bar has which names.
         shades: of the first and the last interval, 0 the lightest.
@@ -148,21 +158,22 @@ def planes(
     ends, names = scale
     norm = BoundaryNorm(ends, len(ends) - 1)
     colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(*shades, len(ends) - 1)))
-    columns = ["x1", "x2", "profile", "panel", "prediction", "stable_distance"]
+    columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
-    across, down = data["panel"].nunique(), data["profile"].nunique()
-    with drawing(record, name, mapped, (1.5 + 2.3 * across, 0.7 + 2.3 * down)) as figure:
-        axes = figure.subplots(down, across, squeeze=False, sharex="col", sharey="col")
-        parts = data.groupby(["profile", "panel"], sort=False)
-        for place, ((profile, panel), part) in zip(axes.ravel(), parts, strict=True):
-            _draw_plane(place, part, value, colours, norm)
-            place.set_title(f"{profile}: {panel}", fontsize=8)
+    panels, lines = list(data["panel"].unique()), list(data.groupby(["profile", "claim"], sort=False))
+    with drawing(record, name, mapped, (1.5 + 1.7 * len(panels), 0.7 + 1.8 * len(lines))) as figure:
+        axes = figure.subplots(len(lines), len(panels), squeeze=False, sharex="col", sharey="col")
+        for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
+            for place, panel in zip(places, panels, strict=True):
+                _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
+            places[0].set_ylabel(f"{claim} ({in_words(str(profile))})", fontsize=8)
+        for place, panel in zip(axes[0], panels, strict=True):
+            place.set_title(fill(panel, 18), fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
         bar.ax.minorticks_off()
         bar.ax.tick_params(length=0)
         bar.set_label(label)
-        headline(figure, finding, title)
 
 
 def _draw_plane(

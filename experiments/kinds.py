@@ -377,11 +377,10 @@ def once(
     label: str,
     make: Callable[[Prepared, RunSettings], list[Key]],
     on: str,
-    modules: tuple[str, ...],
 ) -> list[Key]:
-    """Rows that ``make`` makes of a run of one profile, found again; ``on``, ``modules``: as of ``Runs.once``."""
+    """Rows that ``make`` makes of a run of one profile, found again; ``on``: as of ``Runs.once``."""
     overrides = entry.overrides(name, own)
-    made = entry.runs.once(overrides, label, lambda *of: (pd.DataFrame(make(*of)), {}), on, modules=modules)
+    made = entry.runs.once(overrides, label, lambda *of: (pd.DataFrame(make(*of)), {}), on)
     return made[0].to_dict("records")
 
 

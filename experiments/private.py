@@ -61,7 +61,7 @@ from .baselines import (
 from .certified import Count, Delta
 from .figures import lines, marks
 from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Shown, grid, kind, once, through, wide
-from .removal import CODE, Removing, budget, column_of, mean_bounds, named, removing, settings_of
+from .removal import Removing, budget, column_of, mean_bounds, named, removing, settings_of
 
 EXACT = "release_weights"
 
@@ -432,9 +432,9 @@ def private_features(
 
         entry.runs.console.note(f"{way}, eps = {total:g} ({name})")
         on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {dpsgd} {network}"
-        found = once(entry, name, run, way, make, on, (*CODE, __name__, DpSgd.__module__))[0]
+        found = once(entry, name, run, way, make, on)[0]
         first, label = next(iter(profiles)), "the network without privacy"
-        public = once(entry, first, run, label, plain, f"plain {network}", (*CODE, __name__))[0]
+        public = once(entry, first, run, label, plain, f"plain {network}")[0]
         yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
     def head(entry: Entry, name: ProfileName, seen: Prepared, unit: float) -> tuple[Removing, float]:

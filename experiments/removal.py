@@ -64,7 +64,6 @@ from .kinds import (
 )
 
 GAMMA = 0.25  # 003's Lipschitz constant of l'' for the logistic loss; 1 / (6 sqrt 3) is exact
-CODE = ("agt.unlearning.newton", "agt.unlearning.sisa", __name__)  # of kept measurements
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key
         head, right = trained.head, accuracy(trained.model, prepared.dataset.test)
         return [{"accuracy": right, "start": head.residual, "n": head.count, **mean_bounds(trained, records)}]
 
-    return once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}", CODE)[0]
+    return once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")[0]
 
 
 def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
@@ -354,7 +353,7 @@ def removal_bounds(
 
     def rows(entry: Entry) -> pd.DataFrame:
         on, words = f"bounds {removals} {batch} {every}", f"removing {removals} records"
-        found = once(entry, next(iter(profiles)), run, words, make, on, CODE)
+        found = once(entry, next(iter(profiles)), run, words, make, on)
         chosen = [
             {**{key: value for key, value in row.items() if key != "accounting"}, "profile": name}
             for name, profile in profiles.items()
@@ -428,7 +427,7 @@ def removal_difficulty(profiles: Profiles, run: Overrides, shown: Annotated[int,
         ]  # fmt: skip
 
     def rows(entry: Entry) -> pd.DataFrame:
-        found = once(entry, next(iter(profiles)), run, "every removal alone", make, f"difficulty {shown}", CODE)
+        found = once(entry, next(iter(profiles)), run, "every removal alone", make, f"difficulty {shown}")
         return pd.DataFrame(found)
 
     def drawn(rows: pd.DataFrame) -> Shown:
@@ -482,7 +481,7 @@ def removal_times(
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         row, on = key["row"], f"times {removals} {anew}"
-        found = once(entry, next(iter(profiles)), by_label[row], f"times: {row}", make, on, CODE)[0]
+        found = once(entry, next(iter(profiles)), by_label[row], f"times: {row}", make, on)[0]
         each = {name: found.pop(name) for name in ("paper", "ours")}
         removal = each[column_of(profiles[key["profile"]])]
         yield {**found, "removal": removal, "training / removal": found["training"] / removal}
@@ -543,7 +542,7 @@ def answered_while_waiting(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         overrides = entry.overrides(key["profile"], (*run, "relation=@unlearning", f"ensemble.members={members}"))
         label = f"{members} members, {key['profile']}"
-        frame, facts = entry.runs.once(overrides, label, make, "votes", modules=CODE)
+        frame, facts = entry.runs.once(overrides, label, make, "votes")
         labels, distances = np.split(frame.to_numpy().T, 2)
         home, classes = np.array(facts["home"]), int(facts["classes"])
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
@@ -626,7 +625,7 @@ def erasure_methods(
             gone = np.isin(prepared.dataset.train.units, np.random.default_rng(0).permutation(units)[:requests])
             return [ways[method](prepared, settings, gone)]
 
-        return once(entry, name, (*one.run, *own), f"{key['set']}: {method}", make, f"{method} {requests}", CODE)
+        return once(entry, name, (*one.run, *own), f"{key['set']}: {method}", make, f"{method} {requests}")
 
     def shown(rows: pd.DataFrame) -> Shown:
         some = rows[rows["seconds each"] > 0]

@@ -220,8 +220,8 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
     else:
         shown = kind.shown(rows)
         for figure in shown.figures:
-            figure.draw(record, figure.points, artifact.id + figure.name, data, artifact.title)
-            captions[artifact.id + figure.name] = figure.caption
+            figure.draw(record, figure.points, artifact.id + figure.name)
+            captions[artifact.id + figure.name] = f"{figure.caption} Data: {data}."
         shown = replace(shown, table=shown.table.assign(**({} if "data" in rows else {"data": data})))
         compared = _compared(entry, kind, shown.table if shown.measured is None else shown.measured, data)
         tables = {"": shown.table, **shown.extra, **({} if compared.empty else {"_published": compared})}

@@ -208,16 +208,15 @@ class Runs:
         make: Callable[[Prepared, RunSettings], tuple[pd.DataFrame, dict[str, Any]]],
         on: str,
         queries: np.ndarray | None = None,
-        modules: tuple[str, ...] = (),
     ) -> tuple[pd.DataFrame, dict[str, Any]]:
         """A table and facts that ``make`` makes of a run, found again by the run's signature.
 
         Args:
-            on, queries, modules: as ``signature``.
+            on, queries: as ``signature``.
         """
         config, settings = self.settings(overrides)
         prepared = self.prepared(overrides)
-        place = self.folder / signature(config, prepared, on, queries, modules)
+        place = self.folder / signature(config, prepared, on, queries)
         found = kept(place)
         if found is None:
             self.console.note(f"running: {label}")
@@ -246,7 +245,6 @@ def signature(
     prepared: Prepared,
     on: str,
     queries: np.ndarray | None = None,
-    modules: tuple[str, ...] = (),
 ) -> str:
     """Names a run: everything that its results, to the last bit, depend on.
 
@@ -255,7 +253,6 @@ def signature(
         prepared: the data, and the features that an encoder made of it.
         on: which queries, in a word.
         queries: [n, ...] the queries themselves, where they are not the test records.
-        modules: where else the code lies that makes the result.
     """
     what = {key: value for key, value in config.items() if key not in PLACES}
     for part, places in (("dataset", ("data_dir", "path", "download")), ("model", ("encoder",))):
@@ -267,9 +264,7 @@ def signature(
     digests = (prepared.loaded.digest, data.digest, data.scaling.get("encoder"), _digest(queries))
     compute = config["compute"]
     where = (machine(str(compute["device"])), None if compute["threads"] else default_threads())
-    text = json.dumps(
-        [what, settings, public, digests, on, _code((*targets(config), *modules)), where], sort_keys=True, default=str
-    )
+    text = json.dumps([what, settings, public, digests, on, _code(targets(config)), where], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -329,5 +324,5 @@ def left_out(runs: Runs, overrides: Sequence[str], label: str, fold: int, folds:
         frame, ks = answers(model, fewer.test.features, prepared, fewer.test.labels, runs.console)
         return frame, {"ks": ks}
 
-    frame, facts = runs.once(overrides, label, make, f"fold {fold} of {folds}", modules=(__name__,))
+    frame, facts = runs.once(overrides, label, make, f"fold {fold} of {folds}")
     return frame, list(facts["ks"])

@@ -28,7 +28,9 @@ def fussy(x: np.ndarray, y: np.ndarray) -> Predict:
 
 
 def strange(x: np.ndarray, y: np.ndarray) -> Predict:
-    """Labels of no class far out, and an error on the other side."""
+    """Labels of no class far out, and an error on the other side; none of one class."""
+    if len(np.unique(y)) < 2:
+        raise ValueError("one class")
 
     def predict(queries: np.ndarray) -> np.ndarray:
         if queries[:, 0].min() < -50:

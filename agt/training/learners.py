@@ -74,7 +74,7 @@ class Member:
         if self.predict is None:
             return np.full(len(rows), self.classes[0], dtype=np.int16)
         try:
-            places = np.asarray(self.predict(rows.copy())).reshape(len(rows))
+            places = np.asarray(self.predict(aligned(rows))).reshape(len(rows))
             known = np.isin(places, np.arange(len(self.classes)))
             return np.where(known, self.classes[np.where(known, places, 0).astype(np.int64)], 0).astype(np.int16)
         except MemoryError:

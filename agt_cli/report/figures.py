@@ -246,7 +246,8 @@ def headline(figure: Figure, finding: str, about: str) -> None:
     """Above the axes: what the figure shows, and what it is of; as text, whatever signs are in it."""
     letters = int(13.5 * figure.get_figwidth())
     lines = [fill(line, letters) for line in (finding, about) if line]
-    figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
+    if lines:
+        figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
 
 
 def columns_of(names: Iterable[str], width: float) -> int:
@@ -254,13 +255,14 @@ def columns_of(names: Iterable[str], width: float) -> int:
     return max(1, int(width * 12 / (8 + max(len(clip(name)) for name in names))))
 
 
-def keys(figure: Figure, drawn: Sequence[Axes], **style: Any) -> None:
-    """What each line or mark is, below the axes and in the order in which they end at the right, the highest first."""
+def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: Any) -> None:
+    """Each line or mark, below or beside the axes, in the order in which they end at the right: the highest first."""
     labels = {name: handle for axes in drawn for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
     names = [clip(name) for name, _ in shown]
-    columns = columns_of(names, figure.get_figwidth())
-    figure.legend([handle for _, handle in shown], names, loc="outside lower left", ncols=columns, **style)
+    columns = 1 if beside else columns_of(names, figure.get_figwidth())
+    place: Any = "outside right upper" if beside else "outside lower left"
+    figure.legend([handle for _, handle in shown], names, loc=place, ncols=columns, **style)
 
 
 def _last(handle: Any) -> float:
@@ -358,6 +360,9 @@ class Curves:
         panels: the column that names the panel of each row; numbered panels stand in the order of their numbers.
         finding: what the figure shows, in a sentence.
         floor, floor_name: another, which takes no skill to reach.
+        steps: between two places a curve has the value of the next: of a certified fraction, which can only fall, a bound.
+        words: a series' name -> what its line goes by.
+        beside: what each line is stands at the right of one panel, and not below it.
         upright: columns whose values, alike in all rows, are drawn as vertical lines that go by their names.
     """
 
@@ -366,7 +371,7 @@ class Curves:
     y: str
     xlabel: str
     ylabel: str
-    title: str
+    title: str = ""
     log: bool = True
     ylog: bool = False
     level: float | None = None
@@ -375,6 +380,9 @@ class Curves:
     finding: str = ""
     floor: float | None = None
     floor_name: str = "majority"
+    steps: bool = False
+    words: Callable[[str], str] = str
+    beside: bool = False
     upright: tuple[str, ...] = ()
 
     @property
@@ -389,9 +397,10 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     parts = [("", data)] if chart.panels is None else ordered(list(data.groupby(chart.panels, sort=False)))
     style = _styles([str(name) for name in dict.fromkeys(data["series"])])
     across = min(ACROSS, len(parts))
-    down, width = math.ceil(len(parts) / across), WIDTH if across == 1 else 6.8
-    names = [*style, *chart.levels]
-    legend = 0.2 * math.ceil(len(names) / columns_of(names, width))
+    beside = chart.beside and across == 1
+    down, width = math.ceil(len(parts) / across), 6.8 if beside or across > 1 else WIDTH
+    names = [*map(chart.words, style), *chart.levels]
+    legend = 0 if beside else 0.2 * math.ceil(len(names) / columns_of(names, width))
     with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
         places = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
         for axes, (panel, part) in zip(places, parts, strict=False):
@@ -407,7 +416,7 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.set_xlabel(chart.xlabel)
         for axes in drawn[::across]:
             axes.set_ylabel(fill(chart.ylabel, 36))
-        keys(figure, drawn)
+        keys(figure, drawn, beside)
         headline(figure, chart.finding, chart.title)
 
 
@@ -446,12 +455,14 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
+    step: Any = "pre" if chart.steps else None
     for name, rows in part.sort_values(chart.x).groupby("series", sort=False):
         marks: dict[str, Any] = {"markersize": 3.5, "markevery": max(1, len(rows) // 10), "linewidth": 1.4}
-        axes.plot(rows[chart.x], rows[chart.y], label=str(name), **style[str(name)], **marks)
+        marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
+        axes.plot(rows[chart.x], rows[chart.y], label=chart.words(str(name)), **style[str(name)], **marks)
         if "low" in rows and rows["low"].notna().any():
             colour = style[str(name)]["color"]
-            axes.fill_between(rows[chart.x], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(rows[chart.x], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0, step=step)
     levels = ((chart.level, chart.level_name, "black", (1, 2)), (chart.floor, chart.floor_name, "0.5", (6, 2)))
     for level, words, colour, dashes in levels:
         if level is not None:

@@ -10,6 +10,7 @@ from records import reseal
 from safetensors.numpy import load_file, save_file
 
 from agt.models.own_votes import OwnVotesModel
+from agt_cli.runs.queries import TrainedRun
 
 from .conftest import Agt
 
@@ -67,9 +68,13 @@ def test_what_a_folder_names_is_imported_by_nothing(
         said = agt(*command, "-q", "--json")
         assert said.code == 0, said.err
     assert "my_learner" not in sys.modules
-    Path("gone.txt").write_text("0\n")
+    ids = TrainedRun.of({"run": run, "compute": {}}).settings.source.load().train.ids
+    Path("gone.txt").write_text(f"{ids[0]}\n")
     said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json")
-    assert said.code != 0
+    assert said.code == 2
+    assert "my_learner.stump is known by its name alone" in said.json["error"]
+    said = agt("unlearn", f"run={run}", "ids=gone.txt", "method=certificate", "-q", "--json")
+    assert said.code == 0, said.err
     assert "my_learner" not in sys.modules
 
 

@@ -136,7 +136,6 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
         signature(config, prepared, "test", points),
         signature(config, prepared, "test", points[:-1]),
         signature(config, prepared, "test", np.nextafter(points, 9)),
-        signature(config, prepared, "test", modules=("agt_cli.commands.plan",)),
     ]
     for field, value in (("scaling", {"encoder": "x"}), ("declared_size", 7), ("selection", grounds(void("no")))):
         others.append(signature(config, replace(prepared, dataset=replace(prepared.dataset, **{field: value})), "test"))
@@ -151,7 +150,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
     assert signature(one, prepared, "test") == told, "the machine's number counts only where none is given"
     others.append(signature(two, prepared, "test"))
     monkeypatch.undo()
-    monkeypatch.setattr(module, "_code", lambda modules: "edited")
+    monkeypatch.setattr(module, "_code", lambda targets: "edited")
     others.append(signature(config, prepared, "test"))
     assert len({name, *others}) == len(others) + 1
 

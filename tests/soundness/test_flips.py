@@ -27,25 +27,32 @@ from agt.models.model import load
 from agt.models.votes import FLIPS, FlipModel, Pulled
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
 
-HARD = {"labels flip among equal rows": 2, "ties": 1}
+HARD = {"labels flip among equal rows": 2, "ties": 1, "a third class pulls": 0}
 
 
 def universe(n: int, classes: int, kind: str = "") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Records, their labels, and queries that lie among them."""
     rng = np.random.default_rng(n * classes)
     x, y, queries = rng.normal(size=(n, 2)), np.arange(n) % classes, rng.normal(size=(60, 2))
-    if kind in HARD:  # rows that are the same, or the same but for a sign, and queries among them
+    if HARD.get(kind):  # rows that are the same, or the same but for a sign, and queries among them
         x = np.repeat(np.eye(2)[:1], n, axis=0) * (-1.0) ** (np.arange(n) // HARD[kind])[:, None]
         queries = np.vstack([x, np.eye(2)[1:], queries[:5]])
     if kind == "one class is missing":
         y = np.minimum(y, 1)
+    if kind == "a third class pulls":  # one label of it, away from the query, does more than two of the answer's own
+        turned = np.radians([73.4, -73.4, 73.4, -73.4, 64.5, 180.0])
+        x, y = np.column_stack([np.cos(turned), np.sin(turned)]), np.array([0, 0, 0, 0, 1, 2])
+        queries = np.column_stack([np.cos(turns := np.linspace(-0.2, 0.2, 9)), np.sin(turns)])
     return x, y, queries
 
 
 def fitted(n: int, classes: int, members: int, kind: str = "") -> tuple[FlipModel, np.ndarray]:
     x, y, queries = universe(n, classes, kind)
     declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
-    model = agt.fit(x, y, declared=declared, relation="flip", certificate="votes", members=members).model
+    certificate: Any = {"name": "votes"}
+    if kind in HARD:  # opposite rows weigh the same
+        certificate |= {"features": {"bias": 0.0}, "strength": 100.0}
+    model = agt.fit(x, y, declared=declared, relation="flip", certificate=certificate, members=members).model
     assert isinstance(model, FlipModel)
     return model, queries
 
@@ -71,6 +78,7 @@ def labellings(model: FlipModel) -> Iterator[tuple[np.ndarray, FlipModel]]:
         (6, 3, 1, ""),
         (6, 3, 1, "one class is missing"),
         (6, 3, 1, "ties"),
+        (6, 3, 1, "a third class pulls"),
         (4, 4, 1, ""),
     ],
 )
@@ -152,6 +160,15 @@ def test_a_flip_renames_nobody_and_leaves_all_other_members_as_they_were() -> No
         assert int(changed.sum()) == 1
     with_labels, _ = dataset_of(x, y, declared)
     assert not np.array_equal(with_labels.train.ids, mine.problem.dataset.train.ids)
+
+
+def test_arrays_are_named_without_labels() -> None:
+    x, y, _ = universe(9, 3)
+    x[4] = x[2]
+    declared = agt.Declared(classes=[0, 1, 2], size=9)
+    read = [dataset_of(x, labels, declared, label_free=True)[0] for labels in (y, y[::-1], y * 0)]
+    assert all(read[0].same_records(other) for other in read)
+    assert len(set(read[0].train.ids.tolist())) == 9
 
 
 def test_a_flip_in_a_table_moves_no_row_to_another_name_shard_or_split(tmp_path: Path) -> None:
