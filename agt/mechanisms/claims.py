@@ -54,7 +54,7 @@ from pydantic import Field
 
 from agt import __version__
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, declarations
+from agt.certificates.conditions import Condition, declarations, weaker
 from agt.certificates.votes import published_vote
 from agt.data.dataset import gathered, pieces
 from agt.errors import ConfigError
@@ -474,9 +474,9 @@ def prepare_weights(
         ConfigError: the model is no single linear head, or one that no proof of the mechanism covers, or a condition does
             not hold: all of them count.
     """
-    head = _linear(model, mechanism.name)
-    conditions = model.conditions if conditions is None else conditions
-    granted = claim(conditions, head.settings.relation, mechanism, output=Output.WEIGHTS)
+    head, known = head_of(model, mechanism.name), model.conditions if conditions is None else conditions
+    rests_on = weaker(known, head.conditions)  # votes know no normaliser: a head beside them needs a declared size
+    granted = claim(rests_on, head.settings.relation, mechanism, output=Output.WEIGHTS)
     mechanism.check(head)
 
     def draw(randomness: Randomness) -> ReleasedWeights:
@@ -498,7 +498,7 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
         model: the head that the weights are released from, for its public features.
         features: [n, ...] the queries, as the head takes them.
     """
-    head = _linear(model, ReleaseWeights.name)
+    head = head_of(model, ObjectivePerturbation.name)  # which every head is that releases weights
     head.check(features)
 
     def labels(released: ReleasedWeights) -> np.ndarray:
@@ -556,19 +556,22 @@ def _told(on_progress: OnProgress, start: int, size: int, count: int, at: Progre
     on_progress(Progress(done, count, done, count))
 
 
-def _linear(model: Model, mechanism: str) -> LinearModel:
-    certificate = "erm" if mechanism == ObjectivePerturbation.name else "stability"
+def head_of(model: Model, mechanism: str) -> LinearModel:
+    """The head whose weights a mechanism releases. Raises ConfigError: there is none."""
+    solves = mechanism == ObjectivePerturbation.name
+    certificate = "erm" if solves else "stability"
     if isinstance(model, TubeModel):
         raise ConfigError(
             f"mechanism={mechanism}: how far one record moves a tube's weights depends on the data, and noise scaled to "
             "it would tell of them: answer query by query, as agt plan compares, or train with model=linear "
             f"certificate={certificate}"
         )
-    if model.linear_head is None:
+    head = model.release_head if solves else model.linear_head
+    if head is None:
         raise ConfigError(
             f"mechanism={mechanism} is for one linear head: train with model=linear certificate={certificate}, no ensemble"
         )
-    return model.linear_head
+    return head
 
 
 VERSION: Literal["agt.claim/1"] = "agt.claim/1"

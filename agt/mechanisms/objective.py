@@ -261,6 +261,7 @@ def check_possible(head: LinearModel) -> None:
             f"{refused} solves the problem anew and needs the training records, which this model was read back without: "
             "release from the model that was fitted, or by agt predict from its run"
         )
+    _rows_of(head)
 
 
 def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
@@ -269,11 +270,16 @@ def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
     Raises:
         ConfigError: more records than n_max, or several of one unit.
     """
-    records, slack = head.problem.dataset.train, shape.slack
-    check_unit_rows(records.units, 1)
-    (rows,) = replace(head.plan, epochs=1).batches(records.units)
-    seen = records.take(rows)
-    return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp, slack)
+    seen = head.problem.dataset.train.take(_rows_of(head))
+    return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp, shape.slack)
+
+
+def _rows_of(head: LinearModel) -> np.ndarray:
+    """Its records, in the order of its plan, which votes never were held against. Raises as ``problem_of``."""
+    units = head.problem.dataset.train.units
+    check_unit_rows(units, 1)
+    (rows,) = replace(head.plan, epochs=1).batches(units)
+    return rows
 
 
 def expected_deviations(
@@ -290,9 +296,8 @@ def expected_deviations(
     """
     shape = Shape.of(head, weight_decay)
     erm, theta = problem_of(head, shape), head.trained.weight[0].numpy()
-    if weight_decay is not None:
-        least = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0, shape.slack)
-        theta = solve(erm, least, theta, shape.records)
+    least = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0, shape.slack)
+    theta = solve(erm, least, theta, shape.records)
     wide = phi.astype(np.float64, copy=False)
     lengths = np.linalg.norm(wide, axis=1)
     bent = np.linalg.norm(cho_solve(cho_factor(erm.hessian(theta)), wide.T), axis=0)

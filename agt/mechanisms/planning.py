@@ -17,7 +17,7 @@ import torch
 from agt.certificates.box import Certificates
 from agt.certificates.stability import logits_of, upper_lengths
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Counting, evidence_of
+from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import (
@@ -180,15 +180,17 @@ def weights_on_offer(
     ways = {ReleaseWeights.name: Weighing(weights_budget, added)} if added else {}
     if drawn_in:
         ways[SHRUNK] = Weighing(weights_budget, drawn_in)
-    if (head := model.linear_head) is not None:
-        try:
-            check_possible(head)
-        except ConfigError:
-            return ways
-        mean, deviations = expected_deviations(head, head.phi(features), weight_decay)
-        ways[ObjectivePerturbation.name] = Weighing(
-            objective_budget, lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
-        )
+    try:
+        head = head_of(model, ObjectivePerturbation.name)
+        check_possible(head)
+    except ConfigError:
+        return ways
+    if head is not model and not all(condition.held for condition in head.conditions):
+        return ways  # a plan says of the model's own conditions whether they hold, and of no other head's
+    mean, deviations = expected_deviations(head, head.phi(features), weight_decay)
+    ways[ObjectivePerturbation.name] = Weighing(
+        objective_budget, lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
+    )
     return ways
 
 
@@ -299,7 +301,7 @@ class Plan:
         )
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {nominal} without noise). {singly}"
+            f"(delta = {self.delta:g}; {nominal} without noise, as the run itself answers). {singly}"
         )
 
 

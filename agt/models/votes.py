@@ -27,7 +27,7 @@ from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.facts import Fact, grounds, proved
 from agt.models.features import FeatureMap, whole
-from agt.models.linear import ClosedFormModel, read_features
+from agt.models.linear import ClosedFormModel, LinearModel, read_features
 from agt.models.store import (
     FEATURES,
     MODEL,
@@ -40,10 +40,10 @@ from agt.models.store import (
 )
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.settings import BatchConfig, TrainingConfig, VotesConfig
+from agt.settings import BatchConfig, ErmConfig, TrainingConfig, VotesConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.ensemble import shards
+from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.loop import OnProgress, Progress, counted
 from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
 
@@ -194,6 +194,17 @@ class VotesModel(Votes):
         config, relation = cast(VotesConfig, self.settings.certificate), self.settings.relation.name
         learner = {} if config.learner == "ridge" else {"learner": config.learner}  # as before there was any other
         return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
+
+    @property
+    def release_head(self) -> LinearModel:
+        """The head that ``certificate=erm`` has on the same records and features, before training: no member enters it.
+
+        Raises:
+            ConfigError: a setting of training that no such head takes.
+        """
+        config = ErmConfig(features=self.settings.certificate.features)
+        settings = replace(self.settings, certificate=config, ensemble=EnsembleConfig())
+        return LinearModel.untrained(replace(self.problem, settings=settings), self.features)
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:

@@ -33,6 +33,7 @@ from agt.mechanisms.claims import (
     Counting,
     Labelling,
     WeightsMechanism,
+    head_of,
     prepare_quantile,
     prepare_weights,
 )
@@ -41,7 +42,6 @@ from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
-from agt.models.linear import LinearModel
 from agt.settings import check_choice, schema
 from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found
 from agt_cli.releasing.release import AnyMechanism
@@ -204,8 +204,9 @@ class WeightsAudit:
         self, opened: OpenedRun, mechanism: WeightsMechanism, plan: TrialPlan, seed: int, on_done: OnDone
     ) -> tuple[Finding, ...]:
         """What was found; nothing where no neighbour has other weights."""
-        model, anchors = opened.model, opened.queries.features
-        model = cast(LinearModel, model)  # else it was refused
+        model, anchors = head_of(opened.model, mechanism.name), opened.queries.features
+        if model is not opened.model:  # beside votes it never was trained
+            model = model.retrained(model.problem.dataset.train)
         pair = farthest(model, anchors, self.neighbours, seed)
         if pair is None:
             return ()

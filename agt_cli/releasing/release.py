@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from agt.certificates.conditions import weaker
 from agt.data.dataset import CONTENT, ROWS, Blocks, Mapped, Records, gathered, pieces, row_numbers, selected
 from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
@@ -42,6 +43,7 @@ from agt.mechanisms.claims import (
     Voting,
     WeightsMechanism,
     claim,
+    head_of,
     labels_from,
     of_release,
     prepare_quantile,
@@ -501,10 +503,11 @@ class PlannedWeights(Planned):
         randomness: Randomness,
         earlier: ReleasedWeights | None,
     ) -> None:
-        opened = request.opened
+        delta, opened = request.mechanism.total.delta, request.opened
+        rests_on = weaker(head_of(opened.model, mechanism.name).conditions, opened.conditions)
+        request = replace(request, opened=replace(opened, conditions=rests_on))
         labels_from(opened.model, opened.queries.features)  # refuses queries that the head does not take
-        delta = request.mechanism.total.delta
-        release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=delta)
+        release = prepare_weights(opened.model, mechanism, conditions=rests_on, delta=delta)
         super().__init__(request, release, mechanism.name, randomness)
         self.reserve_table()
         if earlier is None:
@@ -559,7 +562,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     earlier = planned.earlier_attempts()
     for line in earlier:
         console.say(line)
-    record.conditions(request.opened.conditions)
+    record.conditions(planned.request.opened.conditions)
     flags = {"proved": int(publishable), "simulated": int(simulated)}
     known = planned.metrics or {"n_queries": len(request.opened.queries)}
     record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
@@ -616,9 +619,9 @@ def write_weights(
     record.released_weights(released.weight, {**released.described, "simulated": released.simulated, **shrink})
     if released.simulated:
         return ["no folder release: a simulation is none"], {}
-    if source is None or model.linear_head is None:
+    if source is None or (head := model.release_head) is None:
         return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
-    digest = Portable.of(model.linear_head, released, source, claim.words).save(record.part("release"), claim.content)
+    digest = Portable.of(head, released, source, claim.words).save(record.part("release"), claim.content)
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
     return [said], {"release": str(folder), "release_digest": digest}
@@ -855,7 +858,7 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     else:
         quality = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction))
         verdict, constant = quality.verdict, f"always '{quality.majority}': {rate_words(evidence.majority)}"
-        lines = [f"{line}accuracy {rate_words(expected)} ({rate_words(evidence.accuracy)} without noise; {constant})"]
+        lines = [f"{line}accuracy {rate_words(expected)} ({rate_words(evidence.accuracy)} without noise, as the run itself answers; {constant})"]
         lines += ["a constant answer would do better than these labels"] if expected < evidence.majority else []
     lines = [*([str(verdict)] if verdict else []), *lines]
     if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared

@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
 from agt import __version__
+from agt.certificates.conditions import weaker
 from agt.mechanisms.claims import (
     APART,
     NO_ACCOUNT,
@@ -34,6 +35,7 @@ from agt.mechanisms.claims import (
     Release,
     Statement,
     claim,
+    head_of,
     of_release,
     prepare_quantile,
     read_claim,
@@ -168,6 +170,8 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
     if model is not None and isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
         return prepare_quantile(model, nothing, mechanism, conditions=conditions, **rules).claim, noisy
+    if model is not None:
+        conditions = weaker(conditions, head_of(model, mechanism.name).conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS), noisy
 
 
@@ -355,7 +359,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     except SafetensorError as error:
         raise Broken(f"released_weights.safetensors cannot be read ({error})") from None
     _check_lattice(weight, noise, record.findings)
-    head = None if trained is None or trained.rebuilt_model is None else trained.rebuilt_model.linear_head
+    head = None if trained is None or trained.rebuilt_model is None else trained.rebuilt_model.release_head
     if head is None:
         return None
     mechanism, budget = asked_of(record).mechanism(head.problem.classes, 1), guarantee_among(noise)

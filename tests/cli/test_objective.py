@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from agt.errors import AgtError
-from agt.mechanisms import objective
+from agt.mechanisms import claims, objective
 from agt_cli.cli import main
+from agt_cli.releasing import release
 from cli.conftest import Agt
 
 TABLE = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id", "dataset.classes=[a,b]")
 DATA = (*TABLE, "+dataset.numeric={x: [-5, 5]}", "dataset.declared_size=200", "model=linear", "kgrid.max=3")
 HEAD = ("training=generic", "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0")
 HOW = (*HEAD, "training.epochs=1", "training.decay=0", "training.weight_decay=0.05", "training.chosen_on=public")
-ERM = ("train", *DATA, *HOW, "certificate=erm")
+ERM, VOTES = ("train", *DATA, *HOW, "certificate=erm"), ("certificate=votes", "ensemble.members=5")
 TILTED, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
 
 
@@ -37,6 +39,9 @@ def trained_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kinds = {
         "erm": (),
         "stability": ("certificate=stability",),
+        "votes": VOTES,
+        "flips": ("certificate=votes", "relation=flip"),
+        "unsized": (*VOTES, "dataset.declared_size=null"),
     }
     try:
         for name, more in kinds.items():
@@ -57,22 +62,56 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_released_from_the_records_and_verified(agt: Agt, home: Path) -> None:
+@pytest.mark.parametrize("run", ["erm", "votes"])
+def test_released_from_the_records_and_verified(agt: Agt, home: Path, run: str) -> None:
     """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""
     weights = []
     for name in ("first", "second"):
-        said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL, f"hydra.run.dir={name}", "--json").ended(0)
+        said = agt("predict", f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, f"hydra.run.dir={name}", "--json")
+        assert said.code == 0, said.err
         assert "(2, 1e-05)-differentially private for add_remove" in said.json["claim"]
         assert "expected before the draw" in said.err
         assert read(home / name / "env.json")["training_data"] == "read"
+        assert read(home / name / "conditions.json")[2]["standing"] == "declared", "the size, which votes do without"
         weights.append(np.load(home / name / "release" / "weights.npz")["weight"])
         assert agt("verify", name).code == 0
     assert (weights[0] != weights[1]).all()
     assert agt("predict", "release=first/release", "inputs=queries.csv", "hydra.run.dir=alone").code == 0
     assert (home / "alone" / "labels.csv").read_text() == (home / "first" / "labels.csv").read_text()
-    agt("predict", "run=erm", "mechanism=release_weights", "mechanism.weights=first").ended(
-        2, f"agt predict release={Path('first/release')}"
-    )
+    assert agt("verify", "first/release").code == 0
+    kept = agt("predict", f"run={run}", "mechanism=release_weights", "mechanism.weights=first")
+    assert kept.code == 2
+    assert f"agt predict release={Path('first/release')}" in kept.err
+
+
+def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "weaker", lambda known, now: tuple(known))
+        patched.setattr(release, "weaker", lambda known, now: tuple(now))
+        assert agt("predict", "run=votes", TILTED, *TOTAL, "hydra.run.dir=less").code == 0
+    assert "condition c" not in (home / "less" / "claim.json").read_text()
+    said = agt("verify", "less")
+    assert said.code != 0
+    assert "claim.json is not the claim of this release" in " ".join((said.out + said.err).split())
+
+
+def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
+    """What is drawn from the run is drawn as from one that never had the record; so is the plan's number."""
+    rows = (home / "data.csv").read_text().splitlines(keepends=True)
+    gone = rows.pop(4)
+    (home / "less.csv").write_text("".join(rows))
+    (home / "ids.txt").write_text(gone.partition(",")[0])
+    assert agt("unlearn", "run=votes", "ids=ids.txt", "-q").code == 0
+    assert agt(*ERM, *VOTES, "dataset.path=less.csv", "hydra.run.dir=never", "-q").code == 0
+    drawn = []
+    for run in ("votes", "never", "erm"):
+        said = agt("predict", f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, "seed=1", f"hydra.run.dir=from_{run}")
+        assert said.code == 0, said.err
+        drawn.append(load_file(home / f"from_{run}" / "released_weights.safetensors")["weight"])
+    assert (drawn[0] == drawn[1]).all()
+    assert abs(drawn[0] - drawn[2]).max() > 1e-3, "which the record had a part in"
 
 
 def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path) -> None:
@@ -95,10 +134,16 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Pat
         (("run=erm", "total.delta=0"), ("give total.delta",)),
         (("run=erm", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
         (("run=erm", "total.eps=null"), ("no budget", "mechanism.eps and mechanism.delta for the one release")),
+        (("run=votes", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 at least")),
+        (("run=votes", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
+        (("run=votes", "mechanism=release_weights"), ("mechanism=release_weights is for one linear head",)),
+        (("run=unsized",), ("condition c (public constants) does not hold", "declare dataset.declared_size")),
+        (("run=flips",), ("relation=flip with unit_rows=1",)),
     ],
 )
 def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    said = agt("predict", TILTED, *TOTAL, *words, "inputs=queries.csv").ended(2)
+    said = agt("predict", TILTED, *TOTAL, *words, "inputs=queries.csv")
+    assert said.code == 2
     assert all(part in said.err for part in parts), said.err
     assert not list(home.glob("outputs/predict/*/spent.json"))
 
@@ -129,14 +174,17 @@ def test_other_records_than_those_trained_on_are_refused(agt: Agt, home: Path, t
 def test_while_an_erasure_waits_nothing_is_released(agt: Agt, home: Path) -> None:
     (home / "ids.txt").write_text("p111\n")
     assert agt("unlearn", "run=erm", "ids=ids.txt", "method=certificate").code == 0
-    agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL).ended(2, "asked to be erased")
+    said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL)
+    assert said.code == 2
+    assert "asked to be erased" in said.err
 
 
+@pytest.mark.parametrize("run", ["erm", "votes"])
 def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
-    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
-    assert agt("ledger", "init", "people", "run=erm", "total.eps=4.5", "total.delta=1e-3", "unit=one person").code == 0
-    paid = ("run=erm", "inputs=queries.csv", TILTED, *TOTAL, "ledger=people")
+    assert agt("ledger", "init", "people", f"run={run}", "total.eps=4.5", "total.delta=1e-3", "unit=one person").code == 0
+    paid = (f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, "ledger=people")
 
     def fails(*about: object) -> np.ndarray:
         raise AgtError("the gradient's norm stayed at 1: nothing is released")
@@ -154,14 +202,20 @@ def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
 
 
 def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path) -> None:
-    said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q").ended(0)
+    said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q")
+    assert said.code == 0, said.err
     expected = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
     assert expected.keys() == {"gaussian_margin", "release_weights", "objective_perturbation"}
     assert expected["objective_perturbation"] > expected["release_weights"]
     assert "with objective_perturbation" in said.json["recommendation"]
+    said = agt("plan", "run=votes", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_argmax]", "--json", "-q")
+    beside = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
+    assert beside.keys() == {"gaussian_argmax", "objective_perturbation"}
+    assert beside["objective_perturbation"] == pytest.approx(expected["objective_perturbation"], abs=1e-6)
     audit = ("audit", "weights", TILTED, "mechanism.eps=1", "mechanism.delta=1e-5", "confidence=0.9999", "--json")
-    for more in (("audit.trials=40",), ("audit.trials=40", "run=erm", "audit.neighbours=2")):
-        found = agt(*audit, *more).ended(0)
+    for more in ((), ("run=erm", "audit.neighbours=2"), ("run=votes", "audit.neighbours=2")):
+        found = agt(*audit, "audit.trials=40", *more)
+        assert found.code == 0, found.err
         assert any(
             "likelihood ratio" in str(finding) for finding in read(Path(found.json["run"]) / "audit.json")["findings"]
         )

@@ -294,17 +294,21 @@ CURVED = Curvature(gradient=2.0, gauss=0.5, pull=0.25, twist=3.0)
 @pytest.mark.parametrize(("step", "keep"), [(0.125, 0.75), (4.0, 0.75)], ids=["it shrinks", "it swings"])
 def test_a_step_of_the_recursion_has_every_term(step: float, keep: float) -> None:
     """radius.py's formula in fractions; every number here is one exactly, so that the code may only round up."""
-    c, r0, r1, rho, gram, tau = 3, 0.5, 1.5, EigenvalueBound(0.25, 0.0625), EigenvalueBound(8.0, 0.125), 2.0**-20
+    c, r0, r1, rho, gram, tau = 3, 2.0**-5, 1.5, EigenvalueBound(0.25, 0.0625), EigenvalueBound(8.0, 0.125), 2.0**-20
     radii = Radii(np.array([c]), np.array([r0]), np.array([r1]), math.inf)
     after = radii.batch(CURVED, Public(Schedule(keep, step), 1.0, tau), rho, gram)
     s, longest = Fraction(step), Fraction(gram.value) + c * (1 + Fraction(gram.slack))
     pulled = Fraction(keep) + s * (Fraction(rho.value) + c * (Fraction(CURVED.pull) + Fraction(rho.slack)))
     turned = s * (Fraction(CURVED.gauss) + Fraction(CURVED.pull)) * longest - Fraction(keep)
+    cap = max(Fraction(keep) + s * Fraction(CURVED.pull) * longest, turned)
+    bends = s * Fraction(CURVED.twist) * longest
+    until = (cap - max(pulled, turned)) / bends
 
     def grown(r: float) -> Fraction:
-        factor = max(pulled, turned) + s * Fraction(CURVED.twist) * longest * Fraction(r) / 2
-        return factor * Fraction(r) + (2 * c + 2) * Fraction(tau)
+        bent = min(Fraction(r), until)
+        return (max(pulled, turned) + bends * bent / 2) * bent + cap * (Fraction(r) - bent) + (2 * c + 2) * Fraction(tau)
 
+    assert until == 0 if step > 1 else r0 < until < r1, "one of the two radii is beyond where the factor ends to grow"
     expected = max(grown(r1), grown(r0) + s * c * Fraction(CURVED.gradient))
     assert expected <= after.after[0] <= float(expected) * (1 + 1e-5)
     assert grown(r0) <= after.before[0] <= float(grown(r0)) * (1 + 1e-5)

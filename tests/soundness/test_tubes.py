@@ -294,11 +294,8 @@ def drive(rng: np.random.Generator, several: bool, mistake: Mistake) -> int:
     one = two = Radii.zero(np.arange(1 + int(rng.choice([3, 30, 300]))), limit)
     count, parted, worst, guest = 0, 0.0, float(rng.choice([1.0, 0.5])), 0
     for t in range(36):
-        rho, longest, at = (
-            EigenvalueBound(float(rng.random()) * 3, slack),
-            EigenvalueBound(float(rng.random()) * 10, slack),
-            float(step * rng.choice([1, 10])),
-        )
+        longest, at = EigenvalueBound(float(rng.random()) * 10, slack), float(step * rng.choice([1, 10]))
+        rho = EigenvalueBound(float(rng.random()) * true.pull * longest.value, slack)
         if t % batches == 0:
             guest = t + int(rng.integers(batches))
         bends = worst ** float(rng.integers(2)) * (true.twist * (longest.value + 1) * parted + true.pull + slack)
@@ -307,9 +304,11 @@ def drive(rng: np.random.Generator, several: bool, mistake: Mistake) -> int:
         two = mistake.step(
             two, true, public, EigenvalueBound(rho.value + bends, slack), EigenvalueBound(longest.value + 1 + slack, slack)
         )
-        middle = at * true.twist * (longest.value + 1) * parted / 2
-        factor = max(keep + at * (rho.value + true.pull), at * true.whole * (longest.value + 1) - keep) + middle
-        parted = factor * parted + (at * true.gradient if t == guest else 0.0) + 2 * rounding
+        turned = at * true.whole * (longest.value + 1) - keep
+        factor, cap = (max(keep + at * pull, turned) for pull in (rho.value + true.pull, true.pull * (longest.value + 1)))
+        bending = min(parted, max(cap - factor, 0) / (at * true.twist * (longest.value + 1)))
+        spared = (cap - min(factor, cap) - at * true.twist * (longest.value + 1) * bending / 2) * bending
+        parted = cap * parted - spared + (at * true.gradient if t == guest else 0.0) + 2 * rounding
         if (t + 1) % batches == 0:
             one, two = one.epoch_over(), two.epoch_over()
         fits = (one.after[1:] >= two.after[:-1] + parted) | np.isinf(one.after[1:])
@@ -347,6 +346,93 @@ def test_rounding_is_twosided_and_the_twist_counts_for_half(several: bool) -> No
 
 def test_what_a_batch_adds_grows_with_the_steps_that_follow() -> None:
     assert driven(True, Mistake(no_longer=True)) > 0
+
+
+def test_what_a_step_multiplies_is_capped_all_along_the_way() -> None:
+    """The recursion's integral against a sum of small pieces; and no more than either bound alone makes of the radius."""
+    rng, capped = np.random.default_rng(5), 0
+    for first, slope, cap, to in 10 ** rng.uniform(-3, 3, size=(300, 4)):
+        pieces = np.minimum(first + slope * (np.arange(100_000) + 0.5) * (to / 100_000), cap)
+        (found,) = radius.integral(*(np.array([number]) for number in (first, slope, cap, to)))
+        assert found == pytest.approx(pieces.mean() * to, rel=1e-4)
+        assert found <= min((first + slope * to / 2) * to, cap * to) * (1 + 1e-12)
+        capped += first < cap < first + slope * to
+    assert 30 < capped < 270
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A network of one weight, and records of two kinds, 0 and 1, whose feature is 1: as far as it goes, all is tried.
+
+    Attributes:
+        keep, step: of the step.
+        here: the weight. ``wide``: the radius before the step.
+        mine: [2] how many records there are of each kind. ``count``: c.
+    """
+
+    setting: TubeSetting
+    network: TubeNetwork
+    keep: float
+    step: float
+    here: float
+    wide: float
+    mine: np.ndarray
+    count: int
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator) -> "Tiny":
+        """Steps about as long as those that swing."""
+        outputs, clip, case = [float(rng.choice([0.01, 0.3, 3.0]))], float(rng.choice([0.05, 0.5])), TubeCase("tiny")
+        made, plan = network_of(str(rng.choice(list(SMOOTH))), outputs, clip), replace(case.setting.plan, n_max=20)
+        setting = replace(
+            case.setting, loss=made.loss, activation=made.activation, outputs=np.array([outputs]), width=1, plan=plan
+        )
+        mine, keep = rng.integers(0, 4, 2), float(rng.choice([1.0, 0.8]))
+        step = float(10 ** rng.uniform(-2, 0.5)) / (setting.curvature.whole * max(1, mine.sum()))
+        here, wide = float(rng.normal() * 2), float(10 ** rng.uniform(-1.5, 1))
+        return cls(setting, made, keep, step, here, wide, mine, int(rng.integers(4)))
+
+    @property
+    def rho(self) -> EigenvalueBound:
+        """Of dip(R) at the weight."""
+        records, here = (
+            make_records(np.ones((self.mine.sum(), 1)), np.repeat([0, 1], self.mine)),
+            torch.tensor([[self.here]]),
+        )
+        return Meter(self.setting, self.network).exact(here.double(), records, np.arange(len(records)), 9.0)
+
+    @property
+    def capped(self) -> bool:
+        """Whether the cap is what holds at the end of the radius: not what the weight's curvature says, nor a swing."""
+        bounds, longest = self.setting.curvature, self.mine.sum() + self.count
+        bends = self.rho.value + self.count * bounds.pull + bounds.twist * longest * self.wide
+        swings = self.step * bounds.whole * longest - self.keep > self.keep + self.step * bounds.pull * longest
+        return bool(bounds.pull * longest < bends and not swings)
+
+    def share(self, mistake: Callable[[Curvature], Curvature] = lambda right: right) -> float:
+        """How far a step takes weights within the radius, on any records within c, of what the recursion allows."""
+        there = np.append(self.here + self.wide * np.linspace(-1, 1, 2001), self.here)
+        (value, slope, _), (output,) = self.network.activation.at(torch.from_numpy(there)), self.setting.outputs[0]
+        excess, clip = 1 / (1 + np.exp(-output * value.numpy())) - np.array([[0], [1]]), self.setting.loss.reach
+        gradients = np.clip(excess, -clip, clip) * output * slope.numpy()
+        near = range(self.count + 4)
+        others = [np.array([a, b]) for a in near for b in near if abs(self.mine - [a, b]).sum() <= self.count]
+        reached = self.keep * self.here - self.step * self.mine @ gradients[:, -1]
+        moved = max(float(np.abs(self.keep * there - self.step * other @ gradients - reached).max()) for other in others)
+        radii = Radii(*(np.array([number]) for number in (self.count, self.wide, self.wide)), np.inf)
+        public, gram = Public(Schedule(self.keep, self.step), 9.0, 1e-12), EigenvalueBound(float(self.mine.sum()), 0.0)
+        allowed = radii.batch(mistake(self.setting.curvature), public, self.rho, gram).before[0]
+        return moved / float(allowed + self.step * self.count * self.setting.curvature.gradient)
+
+
+def test_no_weight_within_a_radius_goes_beyond_the_next_on_any_records() -> None:
+    rng = np.random.default_rng(6)
+    drawn = [Tiny.drawn(rng) for _ in range(300)]
+    assert max(tiny.share() for tiny in drawn) <= 1
+    capped = [tiny for tiny in drawn if tiny.capped]
+    assert len(capped) > 60
+    assert max(tiny.share() for tiny in capped) > 0.7, "some come near"
+    assert max(tiny.share(lambda right: replace(right, pull=0.0)) for tiny in capped) > 1
 
 
 def test_records_dealt_to_several_batches_move_no_more_than_all_in_the_worst() -> None:
@@ -512,7 +598,7 @@ def one_row(patch: pytest.MonkeyPatch) -> None:
 def replaced_as_added(patch: pytest.MonkeyPatch) -> None:
     """A replaced record counts as one that comes."""
     rule = relations.RELATIONS["substitute"]
-    patch.setitem(relations.RELATIONS, "substitute", replace(rule, touches=1))
+    patch.setitem(relations.RELATIONS, "substitute", replace(rule, moved=1))
 
 
 def least_gradients(patch: pytest.MonkeyPatch) -> None:

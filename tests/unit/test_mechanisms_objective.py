@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,8 +28,13 @@ from agt.mechanisms.objective import (
     release_objective,
     tilt_noise,
 )
+from agt.mechanisms.planning import weights_on_offer
 from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.models.own_votes import OwnVotesModel
+from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, SystemRandomness, gaussian_delta
+from agt.settings import OwnVotesConfig
 from agt.training.erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -159,6 +164,54 @@ def test_released_through_the_library() -> None:
     assert labels_from(model, ball(5, 2)[0])(released).shape == (5,)
     again = [prepare_weights(model, mechanism).draw(SeededRandomness(0)).weight for _ in range(2)]
     assert (again[0] == again[1]).all()
+
+
+def voting(size: int | None = 120, **settings: object) -> Model:
+    """Votes on the same records, about a declared number of them or none."""
+    x, _ = ball(120, 2)
+    stated = Declared(classes=(0, 1), size=size, features=True, settings=True, ids="units" in settings)
+    given: dict[str, Any] = {"certificate": "votes", "members": 5, "weight_decay": 0.05, "epochs": 1}
+    return fit(x, np.arange(120) % 2, declared=stated, **(given | settings)).model
+
+
+def test_beside_votes_the_head_on_their_records_is_released() -> None:
+    """With the claim and, but for the search's beginning, the weights of that head's own run."""
+    votes, erm, mechanism = voting(), head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
+    one, other = (prepare_weights(model, mechanism) for model in (votes, erm))
+    assert one.claim == other.claim
+    assert any("(condition c)" in words for words in one.claim.declared), "votes need no size, and the head does"
+    weights = [release.draw(SeededRandomness(0)).weight for release in (one, other)]
+    assert weights[0] == pytest.approx(weights[1], abs=1e-6)
+    queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
+    offered = [weights_on_offer(model, queries, labels)[mechanism.name] for model in (votes, erm)]
+    expected = [way.expected(mechanism.guarantee) for way in offered]
+    assert expected[0] == pytest.approx(expected[1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"size": None}, "condition c (public constants) does not hold"),
+        ({"units": np.array([f"home {at // 2}" for at in range(120)])}, "has 2 rows and relation.unit_rows is 1"),
+        ({"unit_rows": 2}, "relation=add_remove with unit_rows=2: where several rows move at once"),
+        ({"relation": "flip"}, "relation=flip with unit_rows=1"),
+        ({"weight_decay": 0.0}, "training.weight_decay=0"),
+    ],
+)
+def test_beside_votes_what_the_proof_does_not_cover_is_refused(settings: dict[str, Any], part: str) -> None:
+    votes, queries = voting(**settings), ball(5, 2, 1)[0]
+    with pytest.raises(ConfigError, match=re.escape(part)):
+        prepare_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
+    assert not weights_on_offer(votes, queries, np.zeros(5, dtype=int)), "nor does a plan offer it"
+
+
+def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
+    """Whose declarations the weights would not need, and whose features need not be of norm 1."""
+    votes = cast(VotesModel, voting())
+    own = replace(votes.settings, certificate=OwnVotesConfig(learner={"_target_": "somewhere.learner"}))
+    model = OwnVotesModel.untrained(replace(votes.problem, settings=own), votes.features)
+    with pytest.raises(ConfigError, match="mechanism=objective_perturbation is for one linear head"):
+        prepare_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 def test_many_releases_scatter_as_they_are_expected_to() -> None:
