@@ -40,7 +40,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from agt.errors import ConfigError
-from agt.relations import RELATIONS
 from agt.store import (
     MANIFEST_FILE,
     MAX_FILE_BYTES,
@@ -459,6 +458,8 @@ def check_edits(run: Run, doing: str) -> None:
     Raises:
         ConfigError: it was trained with relation=flip.
     """
+    from agt.relations import RELATIONS  # torch, which help and wrong paths do without
+
     relation = run.config["relation"]["name"]
     if RELATIONS[relation].labels:
         raise ConfigError(

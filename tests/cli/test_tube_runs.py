@@ -90,6 +90,20 @@ def test_radii_that_were_narrowed_are_noticed_by_an_audit(agt: Agt, run: Path) -
     assert [each["subject"] for each in findings if each["outcome"] == "violated"] == ["weights and radii on record"]
 
 
+def test_radii_of_another_agt_may_be_wider_and_hold(agt: Agt, run: Path) -> None:
+    from records import reseal
+    from safetensors.numpy import load_file, save_file
+
+    save_file({"radii": load_file(run / "radii.safetensors")["radii"] * 1.5}, run / "radii.safetensors")
+    few = ("audit.units=2", "audit.neighbours=2", "audit.bounded=2", "audit.queries=10", "audit.lines=2")
+    reseal(run)
+    agt("audit", "certificate", f"run={run}", *few, "-q").ended(3)
+    environment = json.loads((run / "env.json").read_text())
+    (run / "env.json").write_text(json.dumps(environment | {"revision": "before"}))
+    reseal(run)
+    assert agt("audit", "certificate", f"run={run}", *few, "-q").code == 0
+
+
 def test_notes_say_what_has_no_effect(agt: Agt) -> None:
     said = agt("train", *TUBE, "training.product=rump", "training.seed=2")
     assert "training.product has no effect on certificate=tube, which carries no boxes" in said.err
