@@ -858,7 +858,8 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     else:
         quality = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction))
         verdict, constant = quality.verdict, f"always '{quality.majority}': {rate_words(evidence.majority)}"
-        lines = [f"{line}accuracy {rate_words(expected)} ({rate_words(evidence.accuracy)} without noise, as the run itself answers; {constant})"]
+        without = f"{rate_words(evidence.accuracy)} without noise, as the run itself answers"
+        lines = [f"{line}accuracy {rate_words(expected)} ({without}; {constant})"]
         lines += ["a constant answer would do better than these labels"] if expected < evidence.majority else []
     lines = [*([str(verdict)] if verdict else []), *lines]
     if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared
