@@ -27,7 +27,7 @@ from agt.models.linear import LinearModel, TubeModel, read_features
 from agt.models.model import KINDS, accuracy
 from agt.models.store import FEATURES
 from agt.models.votes import VotesModel
-from agt.settings import CERTIFICATES, FeaturesConfig
+from agt.settings import CERTIFICATES, FeaturesConfig, OwnVotesConfig
 
 KS = (0, 1, 2, 3)
 # How to train a model of each kind of certificate; a new kind adds a line.
@@ -117,7 +117,7 @@ def known(name: str) -> Certificates:
 
 def test_every_certificate_has_a_model_and_an_example() -> None:
     assert set(CERTIFICATES) == set(TRAINED)
-    assert set(CERTIFICATES.values()) == set(KINDS)
+    assert {*CERTIFICATES.values(), OwnVotesConfig} == set(KINDS), "a learner of one's own has no name"
     for name, config in CERTIFICATES.items():
         assert type(fitted(name).model) is KINDS[config]
 
