@@ -31,6 +31,8 @@ from agt.training.linear import check_open, check_optimizer, rows_moved, settled
 from agt.training.loop import NoiseConfig, step_sensitivity
 from agt.tube.network import SMOOTH, settled as tube_settled
 
+MAX_VOTED = 2**15 - 1  # classes that a vote, of 16 bits, names
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -88,7 +90,8 @@ class Problem:
             them: a model read back without its data. It matters only where no size was declared.
 
     Raises:
-        ConfigError: a vote of margins, and not two classes; labels that flip, and may be part of ids.
+        ConfigError: a vote of margins, and not two classes; labels that flip, and may be part of ids; more classes than a
+            vote names.
     """
 
     dataset: Dataset
@@ -101,6 +104,10 @@ class Problem:
             raise ConfigError(
                 "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
                 "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
+            )
+        if self.settings.certificate.votes and self.classes > MAX_VOTED:
+            raise ConfigError(
+                f"certificate=votes: {self.classes:,} classes are more than the {MAX_VOTED:,} that a vote names"
             )
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(

@@ -427,11 +427,15 @@ class VotesConfig(CertificateKind):
     votes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.features.map == "fourier":
-            raise ValueError(
-                "features.map=fourier: cosines may differ in their last bits between runs, and with them a member's vote: "
-                "use relu, landmarks or crosses"
-            )
+        _check_no_cosines(self.features)
+
+
+def _check_no_cosines(features: FeaturesConfig) -> None:
+    if features.map == "fourier":
+        raise ValueError(
+            "features.map=fourier: cosines may differ in their last bits between runs, and with them a member's vote: "
+            "use relu, landmarks or crosses"
+        )
 
 
 @schema
@@ -454,6 +458,7 @@ class OwnVotesConfig(CertificateKind):
     def __post_init__(self) -> None:
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
+        _check_no_cosines(self.features)
 
 
 CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig | OwnVotesConfig

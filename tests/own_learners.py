@@ -65,3 +65,27 @@ def hungry(x: np.ndarray, y: np.ndarray) -> Predict:
     if len(x) < 100:
         raise MemoryError(os.getpid())
     return _stump(0.0)
+
+
+def remembering(means: list[float], x: np.ndarray, y: np.ndarray) -> Predict:
+    """Every member is the first shard's; ``means`` goes with it wherever it is sent."""
+    if len(x) < 100:  # no made-up rows
+        means.append(float(x[:, 0].mean()))
+    return _stump([*means, 0.0][0])
+
+
+class Remembering:
+    """The same, by an attribute."""
+
+    def __init__(self) -> None:
+        self.means: list[float] = []
+
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> Predict:
+        return remembering(self.means, x, y)
+
+
+def leaving(x: np.ndarray, y: np.ndarray) -> Predict:
+    """Ends the process on a shard."""
+    if len(x) < 100:
+        raise SystemExit
+    return _stump(0.0)

@@ -32,7 +32,7 @@ from agt.models.votes import CONSTANTS, Votes
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, OwnVotesConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, alone, check_again, seed_of
+from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, alone, check_again, seed_of, unused_copy
 from agt.training.loop import OnProgress, Progress
 
 BALLOTS = "ballots.safetensors"
@@ -73,13 +73,15 @@ class OwnVotesModel(Votes):
         features, records = FeatureMap.of(problem.settings.certificate.features, problem.dataset), problem.dataset.train
         model = cls.untrained(problem, features)
         learner = model._learner
+        unused = unused_copy(learner)  # whatever it keeps of its trainings stays here
         learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
         made = model.retrained(records, on_progress, checkpoints)
         last = deque(enumerate(made._dealt(records)), AGAIN)
-        shards = [made._shard(at, some) for at, some in reversed(last)]
+        with alone():
+            shards = [made._shard(at, some) for at, some in reversed(last)]
         asked = np.linspace(0, len(records) - 1, min(ASKED, len(records))).astype(np.int64)
         phi = made.phi(records.take(asked).features)
-        check_again(learner, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
+        check_again(unused, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
         return made
 
     def retrained(
@@ -192,8 +194,8 @@ class OwnVotesModel(Votes):
         """By declaration."""
         function = declared(
             f"the learner {self._config.learner['_target_']} (certificate.learner) is deterministic to the last bit, sees "
-            f"its own shard alone and labels each query alone; {AGAIN} members were trained again in a fresh process and "
-            "gave the same labels, which proves nothing",
+            f"its own shard alone and labels each query alone; {min(AGAIN, self.farthest)} members were trained again in a "
+            "fresh process and gave the same labels, which proves nothing",
             "it draws from anything but its random_state, reads a clock, a file, another shard or what it learnt before, "
             "or rounds otherwise from one call to the next",
         )

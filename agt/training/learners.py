@@ -11,17 +11,20 @@ Formal guarantees
     answer is the learner's. So if the learner is a function, a member's label of a query is one of S, s and the query, for
     every S, and no refusal depends on records. One k of the relation changes ``Relation.touches`` shards, as many votes at
     most, and ``plain_vote`` (certificates/votes.py) is sound and 1-Lipschitz for members of which just this is known.
-    No memory error becomes a vote: it would tell of the machine. It ends the training.
+    No MemoryError becomes a vote: it would tell of the machine. It ends the training. That nothing else which a learner
+    raises is about the machine is part of what is declared.
     What is declared, not proved (condition b). The learner is a function, to the last bit: it draws from ``random_state``
     alone, reads nothing else (no clock or file, no other shard, no earlier training), and labels each query alone. To that
     end every ``random_state`` of an estimator and of what it contains is s, every ``n_jobs`` is 1, libraries have one
     thread, and this process's own ways with warnings and floating-point errors are set aside.
-    What the comparison shows. ``AGAIN`` members, the last first, are trained again in a fresh process and asked one query
-    at a time. A label that differs refutes the declaration, and training is refused. That none differs proves nothing.
+    What the comparison shows. ``AGAIN`` members, the last first, are trained again in a fresh process, by the learner as it
+    was before any training, and asked one query at a time. A label that differs refutes the declaration, and training is
+    refused. That none differs proves nothing.
     The learner is first tried on made-up rows, which are public: what it raises there is a mistake of the settings, and no
     shard's.
 """
 
+import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +35,7 @@ from typing import Any
 
 import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.backend.reduction import dumps
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -79,7 +83,7 @@ class Member:
             return np.where(known, self.classes[np.where(known, places, 0).astype(np.int64)], 0).astype(np.int16)
         except MemoryError:
             raise
-        except Exception:
+        except (Exception, SystemExit):
             return np.zeros(len(rows), dtype=np.int16)
 
 
@@ -144,7 +148,7 @@ class Learner:
             return Member(classes, self.fitted(shard))
         except MemoryError:
             raise
-        except Exception:
+        except (Exception, SystemExit):
             return Member(NOBODY, raised=True)
 
     def check(self, width: int, classes: int) -> None:
@@ -184,6 +188,24 @@ def labels_alone(learner: Learner, shards: Sequence[Shard], rows: np.ndarray) ->
         return np.array([[int(member.labels(rows[at : at + 1])[0]) for at in range(len(rows))] for member in members])
 
 
+def unsendable(error: Exception) -> ConfigError:
+    """What to say of a learner that no other process takes."""
+    told = f"{type(error).__name__}: {first_line(error)}"
+    return ConfigError(
+        f"certificate.learner: it could not be trained again in a fresh process ({told}): put it into a module that "
+        "can be imported"
+    )
+
+
+def unused_copy(learner: Learner) -> Learner:
+    """As a fresh process gets it, whatever trainings leave behind in this one. Raises ConfigError: it cannot be sent."""
+    try:
+        copy: Learner = pickle.loads(dumps(learner))
+    except Exception as error:
+        raise unsendable(error) from error
+    return copy
+
+
 def check_again(learner: Learner, shards: Sequence[Shard], rows: np.ndarray, labels: np.ndarray) -> None:
     """Train members again in a fresh process, and compare.
 
@@ -198,11 +220,7 @@ def check_again(learner: Learner, shards: Sequence[Shard], rows: np.ndarray, lab
         with ProcessPoolExecutor(max_workers=1) as fresh:
             again = fresh.submit(labels_alone, learner, shards, rows).result()
     except Exception as error:
-        told = f"{type(error).__name__}: {first_line(error)}"
-        raise ConfigError(
-            f"certificate.learner: it could not be trained again in a fresh process ({told}): put it into a module that "
-            "can be imported"
-        ) from error
+        raise unsendable(error) from error
     if differing := int((again != labels).sum()):
         raise UnsoundError(
             f"certificate.learner: trained again in a fresh process, {len(shards)} members gave {differing} of "

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from agt.audit.neighbours import retrained
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.models.own_votes import OwnVotesModel
-from agt.settings import RelationConfig
+from agt.settings import OwnVotesConfig, RelationConfig, validate
 from agt.training.ensemble import shards
 from agt.training.learners import Learner, Shard, alone, check_again
 
@@ -135,12 +136,28 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
         (own_learners.counting, "trained again in a fresh process, 3 members gave"),
         (own_learners.unseeded, "trained again in a fresh process, 3 members gave"),
         (own_learners.together, "trained again in a fresh process, 3 members gave"),
+        (partial(own_learners.remembering, []), "trained again in a fresh process, 3 members gave"),
+        (own_learners.Remembering(), "trained again in a fresh process, 3 members gave"),
     ],
-    ids=["global state", "no seed", "queries together"],
+    ids=["global state", "no seed", "queries together", "state in an argument", "state in an attribute"],
 )
 def test_a_learner_that_is_no_function_is_refused(learner: Any, said: str) -> None:
     with pytest.raises(UnsoundError, match=said):
         trained(learner)
+
+
+def test_what_ends_the_process_is_one_more_that_raises() -> None:
+    assert trained(own_learners.leaving).raised.all()
+
+
+def test_cosines_and_too_many_classes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="cosines may differ"):
+        validate(
+            OwnVotesConfig, {"learner": {"_target_": "a.b"}, "features": {"map": "fourier", "count": 2}}, "certificate"
+        )
+    x, y = np.zeros((4, 1)), np.array([0, 1, 2, 32_768])
+    with pytest.raises(ConfigError, match="32,769 classes are more than the 32,767"):
+        agt.fit(x, y, certificate="votes", members=2, declared=agt.Declared(classes=range(32_769)))
 
 
 def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itself() -> None:
