@@ -18,6 +18,7 @@ import agt
 from agt.audit.neighbours import retrained
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
+from agt.models import own_votes
 from agt.models.own_votes import OwnVotesModel
 from agt.settings import OwnVotesConfig, RelationConfig, validate
 from agt.training.ensemble import shards
@@ -35,9 +36,15 @@ def data(n: int, classes: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     return x, y, {"ids": ids, "declared": declared}
 
 
-def fitted(learner: Any, n: int = 60, classes: int = 2, members: int = 5, **settings: Any) -> agt.Fitted:
+def fitted(
+    learner: Any, n: int = 60, classes: int = 2, members: int = 5, again: bool = False, **settings: Any
+) -> agt.Fitted:
+    """``again``: compared with a fresh process, which takes seconds."""
     x, y, known = data(n, classes)
-    return agt.fit(x, y, learner=learner, members=members, **known, **settings)
+    with pytest.MonkeyPatch.context() as patched:
+        if not again:
+            patched.setattr(own_votes, "check_again", lambda *_: None)
+        return agt.fit(x, y, learner=learner, members=members, **known, **settings)
 
 
 def trained(learner: Any, n: int = 60, classes: int = 2, members: int = 5, **settings: Any) -> OwnVotesModel:
@@ -143,7 +150,7 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
 )
 def test_a_learner_that_is_no_function_is_refused(learner: Any, said: str) -> None:
     with pytest.raises(UnsoundError, match=said):
-        trained(learner)
+        trained(learner, again=True)
 
 
 def test_what_ends_the_process_is_one_more_that_raises() -> None:
@@ -193,7 +200,7 @@ def test_out_of_memory_is_no_vote() -> None:
 
 def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     learner = make_pipeline(StandardScaler(), LogisticRegression())
-    made = fitted(learner, 200, 3, 7)
+    made = fitted(learner, 200, 3, 7, again=True)
     answers = made.certify(QUERIES)
     made.save(tmp_path / "model")
     read = agt.load(tmp_path / "model")
