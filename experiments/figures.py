@@ -168,7 +168,7 @@ def planes(
                 _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
             places[0].set_ylabel(f"{claim} ({in_words(str(profile))})", fontsize=8)
         for place, panel in zip(axes[0], panels, strict=True):
-            place.set_title(fill(panel, 18), fontsize=8)
+            place.set_title(fill(panel, 22), fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
         bar.ax.minorticks_off()
