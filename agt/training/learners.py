@@ -34,9 +34,6 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from joblib.externals.loky import ProcessPoolExecutor
-from joblib.externals.loky.backend.reduction import dumps
-from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import keyed_hash
@@ -132,6 +129,8 @@ class Learner:
             takes = "random_state" in signature(self.thing).parameters
             made = self.thing(rows, places, **({"random_state": shard.seed} if takes else {}))
             return getattr(made, "predict", made)
+        from sklearn.base import clone  # which takes most of a second: only runs with such a learner wait for it
+
         model = clone(self.thing, safe=False)
         if hasattr(model, "get_params"):
             own = {name: name.rpartition("__")[2] for name in model.get_params()}
@@ -199,6 +198,8 @@ def unsendable(error: Exception) -> ConfigError:
 
 def unused_copy(learner: Learner) -> Learner:
     """As a fresh process gets it, whatever trainings leave behind in this one. Raises ConfigError: it cannot be sent."""
+    from joblib.externals.loky.backend.reduction import dumps
+
     try:
         copy: Learner = pickle.loads(dumps(learner))
     except Exception as error:
@@ -216,6 +217,8 @@ def check_again(learner: Learner, shards: Sequence[Shard], rows: np.ndarray, lab
         ConfigError: the learner cannot be sent to another process, or trained there.
         UnsoundError: a label differs.
     """
+    from joblib.externals.loky import ProcessPoolExecutor
+
     try:
         with ProcessPoolExecutor(max_workers=1) as fresh:
             again = fresh.submit(labels_alone, learner, shards, rows).result()
