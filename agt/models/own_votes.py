@@ -32,7 +32,7 @@ from agt.models.votes import CONSTANTS, Votes
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, OwnVotesConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, alone, check_again, seed_of, unused_copy
+from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, check_again, seed_of, single_threaded, unused_copy
 from agt.training.loop import OnProgress, Progress
 
 BALLOTS = "ballots.safetensors"
@@ -77,7 +77,7 @@ class OwnVotesModel(Votes):
         learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
         made = model.retrained(records, on_progress, checkpoints)
         last = deque(enumerate(made._dealt(records)), AGAIN)
-        with alone():
+        with single_threaded():
             shards = [made._shard(at, some) for at, some in reversed(last)]
         asked = np.linspace(0, len(records) - 1, min(ASKED, len(records))).astype(np.int64)
         phi = made.phi(records.take(asked).features)
@@ -92,7 +92,7 @@ class OwnVotesModel(Votes):
     ) -> Self:
         """A member for each shard."""
         members: list[Member] = []
-        with alone():
+        with single_threaded():
             for at, some in enumerate(self._dealt(records)):
                 members.append(self._learner.member(self._shard(at, some)))
                 on_progress(Progress(at + 1, self.farthest, at + 1, self.farthest))
@@ -105,7 +105,7 @@ class OwnVotesModel(Votes):
 
     def _labels(self, phi: np.ndarray, which: Sequence[int]) -> np.ndarray:
         """[m, n]: what some of the members say now."""
-        with alone():
+        with single_threaded():
             return np.stack([self.members[at].labels(phi) for at in which])
 
     @property

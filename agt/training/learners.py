@@ -139,7 +139,7 @@ class Learner:
         return model.predict
 
     def member(self, shard: Shard) -> Member:
-        """What a shard makes of it; within ``alone``."""
+        """What a shard makes of it; within ``single_threaded``."""
         classes = np.unique(shard.labels)
         if len(classes) < 2:
             return Member(classes if len(classes) else NOBODY)
@@ -155,7 +155,7 @@ class Learner:
         rng = np.random.default_rng(0)
         shard = Shard(rng.random((TRIED, width)), np.arange(TRIED) % classes, 0)
         try:
-            with alone():
+            with single_threaded():
                 given = np.asarray(self.fitted(shard)(shard.rows.copy()))
         except Exception as error:
             told = f"{type(error).__name__}: {first_line(error)}"
@@ -168,7 +168,7 @@ class Learner:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """One thread, and none of this process's own ways with warnings and floating-point errors."""
     with threadpool_limits(1), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -180,9 +180,9 @@ def seed_of(key: str, member: int) -> int:
     return int(keyed_hash(np.array([str(member)]), f"learner/{key}")[0] % np.uint64(2**31))
 
 
-def labels_alone(learner: Learner, shards: Sequence[Shard], rows: np.ndarray) -> np.ndarray:
+def labels_one_by_one(learner: Learner, shards: Sequence[Shard], rows: np.ndarray) -> np.ndarray:
     """[members, n]: train them, and ask each query by itself."""
-    with alone():
+    with single_threaded():
         members = [learner.member(shard) for shard in shards]
         return np.array([[int(member.labels(rows[at : at + 1])[0]) for at in range(len(rows))] for member in members])
 
@@ -221,7 +221,7 @@ def check_again(learner: Learner, shards: Sequence[Shard], rows: np.ndarray, lab
 
     try:
         with ProcessPoolExecutor(max_workers=1) as fresh:
-            again = fresh.submit(labels_alone, learner, shards, rows).result()
+            again = fresh.submit(labels_one_by_one, learner, shards, rows).result()
     except Exception as error:
         raise unsendable(error) from error
     if differing := int((again != labels).sum()):

@@ -22,7 +22,7 @@ from agt.models import own_votes
 from agt.models.own_votes import OwnVotesModel
 from agt.settings import OwnVotesConfig, RelationConfig, validate
 from agt.training.ensemble import shards
-from agt.training.learners import Learner, Shard, alone, check_again
+from agt.training.learners import Learner, Shard, check_again, single_threaded
 
 QUERIES = np.random.default_rng(1).normal(size=(40, 2))
 
@@ -169,7 +169,7 @@ def test_cosines_and_too_many_classes_are_refused() -> None:
 
 def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itself() -> None:
     shard, rows = Shard(QUERIES, np.arange(40) % 2, 0), QUERIES[:8]
-    with alone():
+    with single_threaded():
         labels = Learner(own_learners.together).member(shard).labels(rows)[None]
     assert 0 < labels.sum() < 8
     with pytest.raises(UnsoundError, match="1 members gave"):
