@@ -1,6 +1,5 @@
 """agt certify: a finished training run -> stable distances of queries -> tables, figures, report."""
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -8,7 +7,6 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field, InstanceOf
 
-from agt.certificates.stability import ClosedForm
 from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
 from agt_cli.releasing.noise import REDRAWN
@@ -19,10 +17,10 @@ from agt_cli.report.report_md import (
     Subject,
     certified_metrics,
     certify_report,
+    half_stands,
     handful,
     judge,
     outside_section,
-    quality_section,
     say_quality,
     write_quality,
     write_tables,
@@ -71,8 +69,8 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     )
     quality = write_quality(record, judged)
     captions = _draw(config, record, opened, subject, table, console)
-    sections = (*quality_section(quality), *outside_section(queries.outside))
-    report = certify_report(subject, table, least, captions, finished, quality.verdict, (*owed, *sections))
+    sections = (*owed, *outside_section(queries.outside))
+    report = certify_report(subject, table, least, captions, finished, quality, sections, record)
     opened.check_current()
     record.report(report)
     _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
@@ -98,12 +96,6 @@ def _draw(
     return captions | figures.histogram(record, subject, opened.labels)
 
 
-def poisoning(median: float, trained: int, ball: str) -> str:
-    """What the distances say of whoever can write to the training data (docs/poisoning.md)."""
-    reach = f"{math.floor(median):,} ({math.floor(median) / trained:.2%} of the {trained:,} training records)"
-    return f"against poisoning: half of the answers stand whatever an attacker does at k = {reach}; k counts {ball}"
-
-
 def _say(
     record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Quality, trained: int, console: Console
 ) -> None:
@@ -116,11 +108,10 @@ def _say(
         [(str(int(row["k"])), *(rate_words(row[column]) for column in columns)) for _, row in handful(table).iterrows()],
     )
     median = float(record.metrics["stable_distance_median"])
-    censored = median == subject.certificates.ks[-1] and not isinstance(subject.certificates, ClosedForm)
-    end = " or more: the grid ends there" if censored else ""
-    console.say(f"median stable distance: {median:g}{end}")
+    console.say(f"median stable distance: {median:g}")
     if median >= 1:
-        console.say(poisoning(median, trained, subject.ball))
+        stands = half_stands(median, trained, subject.certificates.ks[-1])
+        console.say(f"against poisoning, whatever an attacker does: {stands}; k counts {subject.ball}")
     say_quality(console, quality)
     if subject.caveat:
         console.say(subject.caveat)

@@ -78,7 +78,7 @@ def document(*blocks: str | Sequence[str]) -> str:
 
 def standings(conditions: "Sequence[Condition]") -> str:
     """How each condition stands, a line each."""
-    return "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
+    return "\n".join(f"- {plain(c.name)} **{c.standing}** ({c.letter})" for c in conditions)
 
 
 def sections(text: str) -> dict[str, str]:
@@ -293,6 +293,7 @@ def standing(word: str, look: str) -> str:
     return f'<span class="standing {look}">{escape(word)}</span>'
 
 
+FOLDED = ("Setting", "Setting of the training run")
 BOX = '<div class="scroll" tabindex="0">'
 
 
@@ -303,7 +304,22 @@ def _parser() -> MarkdownIt:
     parser.add_render_rule("table_open", lambda *_: f"{BOX}<table>\n")
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     parser.core.ruler.push("standings", lambda state: _mark(state.tokens))
+    parser.core.ruler.push("folds", lambda state: _fold(state.tokens))
     return parser
+
+
+def _fold(tokens: list[Token]) -> None:
+    """Settings, which are long and seldom read, are folded away below their title."""
+    start = next((at for at in range(len(tokens)) if _opens(tokens[at], "h2") and tokens[at + 1].content in FOLDED), None)
+    if start is None:
+        return
+    end = next((at for at in range(start + 1, len(tokens)) if _opens(tokens[at], "h2")), len(tokens))
+    for at, html in ((end, "</details>\n"), (start + 3, "</summary>\n"), (start, "<details>\n<summary>")):
+        tokens.insert(at, Token("html_block", "", 0, content=html))
+
+
+def _opens(token: Token, tag: str) -> bool:
+    return token.type == "heading_open" and token.tag == tag
 
 
 def _image(

@@ -268,11 +268,11 @@ class RunRecord(FolderWriter):
         """Write report.md, and report.html from it.
 
         Args:
-            text: Markdown. How each condition stands, if that was written, is added below its title and first paragraph;
-                at the end, how many processes shared the work, if they were several.
+            text: Markdown. How each condition stands, if that was written, is added before its first section; at the end,
+                how many processes shared the work, if they were several.
         """
-        parts = text.split("\n\n", 2)
-        text = "\n\n".join([*parts[:2], *filter(None, [self._standings]), *parts[2:], *self._shared()])
+        first, title, rest = text.partition("\n\n## ")
+        text = "\n\n".join([first, *filter(None, [self._standings]), title.lstrip() + rest, *self._shared()])
         self.write("report.md", text.encode())
         self.write("report.html", report_page(text, self._figure).encode())
 

@@ -9,6 +9,8 @@ report.md of a choice of settings on public rows.
 What is told of a model's quality, and of queries that do not fit what was declared: for the data owner alone.
 """
 
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,10 +42,14 @@ def ball(relation: RelationConfig) -> str:
 
 def guarantee(conditions: Sequence[Condition]) -> str:
     """One sentence: can these certificates carry a privacy guarantee?"""
-    failed = [condition.letter for condition in conditions if not condition.held]
+    failed = [condition for condition in conditions if not condition.held]
     if not failed:
         return f"{_standing(conditions)} through a release mechanism calibrated to the stable distance."
-    return f"These certificates cannot carry a privacy guarantee: not held: condition {', '.join(failed)}."
+    return f"These certificates cannot carry a privacy guarantee: not held: {_names(failed)}."
+
+
+def _names(conditions: Sequence[Condition]) -> str:
+    return ", ".join(f"{condition.name} ({condition.letter})" for condition in conditions)
 
 
 def unmet(conditions: Sequence[Condition]) -> list[str]:
@@ -59,13 +65,50 @@ def _asked(condition: Condition) -> str:
 
 
 def _standing(conditions: Sequence[Condition]) -> str:
-    declared = [c.letter for c in conditions if c.standing is Standing.DECLARED]
+    declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
         return "All conditions are proved here: these certificates can carry a privacy guarantee,"
     return (
-        f"No condition fails; on what was declared, which nothing here can check, rests condition {', '.join(declared)}: "
+        f"No condition fails; on what was declared, which nothing here can check, rests: {_names(declared)}; "
         "as far as that is true, these certificates can carry a privacy guarantee,"
     )
+
+
+def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, ball: str) -> list[str]:
+    """The first lines of a page about a model: a sentence, and the numbers that it rests on.
+
+    Args:
+        row: of all records, in tables/quality.csv.
+        metrics: of the page's record: a verdict on a model that is of no use, and where the grid ends.
+        trained: training records.
+        ball: what one k counts, in words.
+    """
+    known = {name: value for name, value in row.items() if not pd.isna(value)}
+
+    def estimate(name: str) -> RateEstimate:
+        return RateEstimate(known[name], known[name + "_low"], known[name + "_high"])
+
+    facts, lead = list[str](), plain(metrics.get("verdict", metrics.get("test_verdict", "")))
+    if "accuracy_or_recall" in known:
+        always = rate_words(known["majority"])
+        facts.append(Markdown(f"accuracy {estimate('accuracy_or_recall')}; the same answer to all: {always}"))
+    if shares := [name for name in known if re.fullmatch(r"certified_k\d+", name)]:
+        name = max((name for name in shares if known[name] >= MOST), default=shares[0], key=shares.index)
+        k = name.removeprefix("certified_k")
+        within = re.sub(r"\bk\b", k, ball)
+        lead = lead or f"{rate_words(known[name])} of the answers stay the same with {within}."
+        if (right := f"certified_and_right_k{k}") in known:
+            facts.append(Markdown(f"the same and right: {estimate(right)}"))
+    if "stable_distance_median" in known:
+        facts.append(half_stands(known["stable_distance_median"], trained, metrics.get("k_max")))
+    lead = lead or (facts.pop(0) if facts else "")
+    return [f"**{lead}**" if lead else "", bullets(facts)]
+
+
+def half_stands(distance: float, trained: int, most: int | None) -> str:
+    """What a median of stable distances says; ``most``: the last k of the grid."""
+    reach, end = math.floor(distance), " or more, where the grid ends" if distance == most else ""
+    return f"half of the answers stand up to k = {reach:,}{end} ({reach / trained:.2%} of the {trained:,} training records)"
 
 
 NOTES_WARNING = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
@@ -77,31 +120,36 @@ def train_report(
     relation: RelationConfig,
     certificate: CertificateConfig,
     conditions: tuple[Condition, ...],
-    verdict: str,
-    quality: Sequence[str],
+    quality: Quality,
     noise: Sequence[str] = (),
 ) -> str:
     """report.md of a training run.
 
     Args:
-        verdict: a line on a model that is of no use; empty: none.
-        quality: the section on how good it is.
+        quality: on the test records.
         noise: what may be said of weights that were trained with noise, and of later removals, a line each.
     """
+    kind, how = _trained(record, dataset, relation, certificate)
     return document(
-        *_trained(record, dataset, relation, certificate, verdict),
+        f"# Training {kind}: {plain(dataset.name)}",
+        *headline(_row(quality.whole), record.metrics, len(dataset.train), ball(relation)),
+        how,
         *counts_section(relation),
-        *quality,
+        *quality_section(quality),
         "## Results",
         metrics_table(record.metrics),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
         *(("## Removing records later" if certificate.removable else "## The noisy weights", noise) if noise else ()),
         *conditions_section(conditions),
+        *next_section(f"certify run={record.folder}"),
         "## Setting",
         setting_section(record.config),
-        "## Next",
-        f"    agt certify run={record.folder}",
     )
+
+
+def next_section(*commands: str) -> list[str]:
+    """What one may do after a command."""
+    return ["## Next", "\n".join(f"    agt {command}" for command in commands)]
 
 
 def metrics_table(metrics: Mapping[str, object]) -> str:
@@ -110,21 +158,19 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
 
 
 def _trained(
-    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateConfig, verdict: str
-) -> list[str]:
-    useless = [f"**{plain(verdict)}**"] if verdict else []
-    on = f"Trained on {len(dataset.train)} records"
+    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateConfig
+) -> tuple[str, str]:
+    """(what was trained, how far a k reaches in it)."""
+    on = f"Trained on {len(dataset.train):,} records"
     if certificate.boxes:
-        bounds = f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-        return [f"# Training with bounds: {plain(dataset.name)}", *useless, bounds]
+        return "with bounds", f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
     if not certificate.linear:
         most, reached = record.metrics["k_max"], record.metrics["k_with_radius"]
         short = f" Beyond k = {reached} nothing bounds it, and nothing is certified." if reached != most else ""
-        tube = (
+        return "a network in a curvature tube", (
             f"{on}. How far k can have moved the parameters is bounded step by step from the loss's curvature, for every "
             f"k up to {most} at once.{short} Every public constant: `tube.json`."
         )
-        return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     if certificate.votes:
         counted = (
             "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
@@ -132,16 +178,13 @@ def _trained(
             else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
         )
         shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
-        votes = f"{shards}: {counted}. Every constant: `votes.json`."
-        return [f"# Training votes: {plain(dataset.name)}", *useless, votes]
+        return "votes", f"{shards}: {counted}. Every constant: `votes.json`."
     moved = float(record.metrics["moved_by_one_k"])
-    return [
-        f"# Training a linear head: {plain(dataset.name)}",
-        *useless,
+    return "a linear head", (
         f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
         "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
-        "`stability.json`.",
-    ]
+        "`stability.json`."
+    )
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
@@ -165,11 +208,11 @@ def figures_section(dataset: str, captions: Mapping[str, str]) -> list[str]:
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:
     """Whether a guarantee may rest on a run, and each condition."""
-    rows = [(c.letter, c.name, Markdown(f"**{c.standing}**"), c.why) for c in conditions]
+    rows = [(c.name, c.letter, Markdown(f"**{c.standing}**"), c.why) for c in conditions]
     return [
         "## Can a privacy guarantee rest on this?",
         guarantee(conditions),
-        markdown_table(("", "asks", "stands", "why"), rows),
+        markdown_table(("asks", "", "stands", "why"), rows),
     ]
 
 
@@ -300,8 +343,9 @@ def certify_report(
     least: pd.DataFrame,
     captions: Mapping[str, str],
     trained: Run,
-    verdict: str,
+    quality: Quality,
     sections: Sequence[str],
+    record: RunRecord,
 ) -> str:
     """report.md of a certification run.
 
@@ -310,20 +354,25 @@ def certify_report(
         least: the least stable records.
         captions: figure name -> what it shows.
         trained: the run that was certified.
-        verdict: a line on a model that is of no use; empty: none.
-        sections: on its quality and on the queries.
+        quality: on the queries.
+        sections: on the queries that wait, or do not fit.
     """
+    first, *more = figures_section(subject.dataset, captions)
+    away = os.path.relpath(trained.folder, record.folder)
     return document(
         f"# Certified predictions: {plain(subject.dataset)}",
-        verdict and f"**{plain(verdict)}**",
-        f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
-        OWNER_ONLY,
+        *headline(_row(quality.whole), record.metrics, int(trained.metrics["n_train"]), subject.ball),
+        first,
+        subject.guarantee,
+        f"{len(subject.certificates.prediction):,} {plain(subject.queries)}, certified against "
+        f"[{plain(trained.folder.name)}](<{away}/report.html>). {OWNER_ONLY}",
         *counts_section(subject.relation),
         *results_section(table, subject.caveat),
+        *quality_section(quality),
         *sections,
-        "## Figures",
-        *figures_section(subject.dataset, captions),
+        *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
+        *next_section(f"plan run={trained.folder}", f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER"),
         "## Least stable records",
         "For the data owner only, as everything here. Every query: `certificates.parquet`.",
         markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
@@ -368,6 +417,9 @@ def predict_report(
     """
     return document(
         f"# Private labels: {plain(dataset)}",
+        f"**{publishable} may be published, once.**"
+        if publishable
+        else "**Nothing may be published: no guarantee holds.**",
         f"{plain(queries)}, answered by `{mechanism}`.",
         "## What is guaranteed",
         words,
@@ -375,6 +427,11 @@ def predict_report(
         "## Setting",
         setting_section(record.config),
     )
+
+
+def publish_headline(publishable: str | None) -> str:
+    """A release's page in one sentence; None: nothing may be published."""
+    return f"**{publishable} may be published, once.**" if publishable else "**Nothing may be published.**"
 
 
 def publish_section(publishable: str | None) -> list[str]:
@@ -408,6 +465,7 @@ def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, 
     )
 
 
+MOST = 0.9  # of the answers: a page's first sentence is about the farthest k at which so many are certified
 KS = (1, 5, 20, 100)  # certified shares are told at these
 SHOWN = 20  # rows on the console
 COLUMNS = 10  # of queries

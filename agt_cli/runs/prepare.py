@@ -54,7 +54,7 @@ from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import judge, quality_section, train_report, write_quality
+from agt_cli.report.report_md import judge, train_report, write_quality
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -404,7 +404,7 @@ def write_trained(
     quality = write_quality(record, _judge(model, dataset.test), "test_")
     record.conditions(model.conditions)
     about = (settings.relation, settings.certificate, model.conditions)
-    record.report(train_report(record, dataset, *about, quality.verdict, quality_section(quality), list(lines)))
+    record.report(train_report(record, dataset, *about, quality, list(lines)))
     return quality
 
 

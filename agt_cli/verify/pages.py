@@ -24,7 +24,9 @@ from agt_cli.report.report_md import (
     conditions_section,
     counts_section,
     guarantee,
+    headline,
     metrics_table,
+    publish_headline,
     publish_section,
     results_section,
     setting_section,
@@ -44,7 +46,7 @@ TITLES = {  # of report.md, by command
     ),
     "certify": (
         *("What k counts", "Results", "How good it is, and for whom", "Figures", "Can a privacy guarantee rest on this?"),
-        *("Least stable records", "Setting of the training run"),
+        *("Least stable records", "Next", "Setting of the training run"),
         "For the data owner only: queries outside the public ranges (clipped to them) and lists (counted as other)",
     ),
     "plan": (
@@ -90,6 +92,8 @@ def check_page(record: Record, trained: Record | None) -> str | None:
     titles = {f"## {title}" for title in TITLES.get(record.command, ())}
     if titles and (strange := there.keys() - titles):
         raise Broken(f"report.md has a section that agt {record.command} does not write: {strange.pop()}")
+    if _headline(record, trained) not in text:
+        raise Broken("report.md begins with something else than the record does")
     if conditions and standings(conditions) not in text:
         raise Broken("report.md says otherwise than conditions.json how each condition stands")
     page = report_page(text, lambda name: record.read(name) if record.holds(name) else None)
@@ -119,6 +123,18 @@ def _blocks(record: Record, trained: Record | None, text: str) -> list[str]:
     if record.command == "predict":
         blocks += publish_section(_publishable(record))
     return [*blocks, "## Setting", setting_section(record.config)]
+
+
+def _headline(record: Record, trained: Record | None) -> str:
+    """What a page begins with; empty: nothing that is known here, or its training run is away."""
+    if record.command == "predict":
+        return publish_headline(_publishable(record))
+    if record.command not in ("train", "certify") or trained is None or trained.relation is None:
+        return ""
+    content = record.read("tables/quality.csv", MAX_TEXT_BYTES)
+    (row, *_) = pd.read_csv(BytesIO(content)).to_dict("records")
+    numbers = {str(name): value for name, value in row.items()}
+    return document(*headline(numbers, record.metrics, trained.metrics["n_train"], ball(trained.relation))).strip()
 
 
 def _is_section(title: str, text: str, derived: str, record: Record) -> bool:

@@ -434,6 +434,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "of weights": ("predict/weights", "report.md", ("(1, 1e-05)", "(0.1, 1e-05)"), BELOW),
             "of tuning": ("tune/private", "report.md", ("(1, 1e-05)", "(0.1, 1e-05)"), BELOW),
             "declaration": ("predict/labels", "report.md", ("broken if one", "sound even if one"), BELOW),
+            "first sentence": ("certify/c", "report.md", ("of the answers stay", "of all answers stay"), "begins with"),
+            "first sentence of a release": (
+                "predict/labels",
+                "report.md",
+                ("may be published, once.**", "is free.**"),
+                "begins",
+            ),
             "certified share": ("certify/c", "report.md", ("\n| 0 | 1.000 |", "\n| 0 | .999 |"), BELOW),
             "table": ("certify/c", "tables/certified.csv", ("\n1,", "\n1,1"), "is not what tables"),
             "a section of its own": (

@@ -74,7 +74,23 @@ def check_harmless(text: str) -> Page:
     """Nothing runs but the page's own script, nothing is loaded, and every element is one that the renderer makes."""
     page = Page(text)
     ours = {"html", "head", "meta", "title", "script", "body", "main", "h1", "h2", "p", "div", "span", "table", "thead"}
-    ours |= {"tbody", "tr", "th", "td", "ul", "li", "strong", "em", "code", "pre", "img", "a", "blockquote"}
+    ours |= {
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "ul",
+        "li",
+        "strong",
+        "em",
+        "code",
+        "pre",
+        "img",
+        "a",
+        "blockquote",
+        "details",
+        "summary",
+    }
     assert page.tags <= ours
     assert [tag for tag, _ in page.elements].count("script") == 2  # the style is one for this parser
     for tag, attributes in page.elements:
@@ -286,3 +302,9 @@ def test_the_browser_would_see_faults(look: ModuleType, hostile: dict[str, Path]
     faults = "\n".join(look.faults(tmp_path / "page.html"))
     for words in ("phone: the page is 6", "desktop: unsorted", "phone: broken: ['gone']", "its own policy"):
         assert words in faults
+
+
+def test_settings_are_folded_away_and_what_follows_is_not() -> None:
+    made = report_page("# t\n\n## Setting\n\n```yaml\na: 1\n```\n\n## Next\n\nx\n", lambda path: None)
+    places = [made.index(text) for text in ("<summary><h2>Setting", "a: 1", "</details>", "<h2>Next")]
+    assert places == sorted(places)
