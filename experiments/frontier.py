@@ -412,18 +412,19 @@ class Curve:
         """What each round's setting reaches on the records that report: the mean over rounds, and what k counts there."""
         runs = [self.run(setting, seed) for setting in settings]
         each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, self.rounds, strict=True)]
-        mean, replaced = Reached.mean(each), runs[0].relation in ("paper_privacy", "substitute")
+        mean = Reached.mean(each)
+        replaced = {"paper_privacy": 1.0, "substitute": 1.0, "flip": math.nan}.get(runs[0].relation, 0.5)
         return {
             "accuracy": mean.accuracy,
             HALF: mean.half,
             "known": "exactly" if mean.exact else "at least",
-            REPLACED: mean.half if replaced else mean.half // 2,
+            REPLACED: mean.half * replaced // 1,
             "k counts": runs[0].counts,
             "settings": " | ".join(dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)) or "-",
         }
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
-        drawn = (f"{key}={seed}" for key in self.method.seeds if seed)
+        drawn = (f"{key}='{seed}'" if key.endswith(".key") else f"{key}={seed}" for key in self.method.seeds if seed)
         return (*self.method.run, *setting, *drawn, *self.choice.told)
 
     @property
