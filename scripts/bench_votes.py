@@ -212,7 +212,7 @@ def main() -> None:
     for name, file, asked in IMAGES:
         if name in options.only and not (options.speed or options.flips or options.answers):
             split = Split.of(*_images(options.data_dir / file, name), "scattering")
-            counts = (11, 25, 50, 100, 150, 200, 300, 400, 500)
+            counts = (11, 25, 50, 100, 200, 300, 400)
             reach(split, f"{name}, scattering", [votes(split, counts, f"key {at}") for at in range(options.keys)], asked)
 
 
