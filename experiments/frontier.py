@@ -518,8 +518,9 @@ FRONTIER_NOTES = (
     "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "
     "where it reports it may reach more or less. No row: no setting does.",
     "k is of records added or removed in all (of a curve of flips: of labels changed, and of no record): the published "
-    "rules' ball of k (k removed and k added at the same time) is their smallest that holds all such changes. A claim about "
-    f"k replaced records is theirs at k, and add_remove's at 2k: the column '{REPLACED}' of the table of initialisations.",
+    "rules' ball of k (k removed and k added at the same time) is their smallest that holds all such changes. A claim "
+    "about k replaced records is theirs at k, and add_remove's at 2k: the column "
+    f"'{REPLACED}' of the table of initialisations.",
 )
 
 
