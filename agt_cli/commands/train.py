@@ -23,7 +23,7 @@ from agt_cli.releasing.payer import SPENT_FILE as SPENT, unfinished
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import say_quality, unmet
+from agt_cli.report.report_md import caution_words, say_quality, unmet
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
 
 
@@ -84,7 +84,7 @@ def _say(record: RunRecord, name: str, words: list[str], quality: Quality, conso
         ],
     )
     say_quality(console, quality)
-    for line in words:
+    for line in (*caution_words(record.config["training"]), *words):
         console.say(line)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
