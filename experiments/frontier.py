@@ -433,12 +433,14 @@ class Curve:
 
     def _on_folds(self, setting: Overrides) -> Reached:
         """What a setting reaches on folds of the training records, from the rest of them; a stable distance grows with the
-        number of records, and is scaled to that of all."""
+        number of records, and is scaled to that of all, unless it is of votes, which grows with their number."""
         overrides, folds = self.entry.overrides(self.name, self._own(setting, 0), self._grid), self.choice.folds
         words = f"{self.method.label}, {' '.join(setting)}, fold {{}} of {folds}"
         tables = [left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds) for fold in range(folds)]
         mean = Reached.mean([Reached.of(*table) for table in tables])
-        return replace(mean, half=mean.half * folds / (folds - 1))
+        settings = self.entry.runs.settings(overrides)[1]
+        votes = settings.certificate.name == "votes" and settings.ensemble.members > 1
+        return mean if votes else replace(mean, half=mean.half * folds / (folds - 1))
 
 
 @kind

@@ -245,6 +245,20 @@ def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tm
     assert curve.rounds[0].reports.all()
 
 
+def test_distances_of_votes_are_chosen_as_they_are_and_keys_are_drawn(tmp_path: Path) -> None:
+    """Half of the records with as many members certify as far as all of them, unlike a head."""
+    here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
+    run, members = ("model=linear", "certificate=votes", "training=recipe"), ("ensemble.members=9",)
+    method = Method(label="votes", run=run, settings=(members,), seeds=("ensemble.key",))
+    curve = Curve(here, "ours", method, Choice("folds", (), 2))
+    own = here.overrides("ours", (*run, *members, "training.chosen_on=data"))
+    halves = [Reached.of(*left_out(here.runs, own, "a fold", fold, 2)) for fold in range(2)]
+    assert curve.rounds[0].seen[0] == Reached.mean(halves)
+    assert halves[0].exact
+    assert curve.reached([members], 1)["known"] == "exactly"
+    assert curve.run(members, 1).frame["gap"].tolist() != curve.run(members, 0).frame["gap"].tolist()
+
+
 def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
     rows = rows_of(here, methods=[LINEAR], ks=[1], chosen_on="draw", draw=["dataset.seed=7"])
