@@ -183,8 +183,8 @@ def _check_linear(settings: Settings) -> None:
     if settings.certificate.votes and (alone or settings.ensemble.vote != "labels"):
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
-            "counts labels of many small members: give ensemble.members=T, a public constant such as one for 50 records, "
-            "and ensemble.vote=labels"
+            "counts labels of many small members: give the declared size, of which the recipe takes one member for 100 "
+            "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and ensemble.vote=labels"
         )
     if settings.certificate.removable and settings.ensemble.members > 1:
         raise ConfigError(

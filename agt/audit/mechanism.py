@@ -65,11 +65,12 @@ from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, Gauss
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, noise_scale, release_weights
+from agt.mechanisms.statistics import Noises as SumNoises, NoisyStatistics, Statistics
+from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import VotesModel
-from agt.numeric import UP, Randomness, SystemRandomness, bisect, midpoint, next_up, written
+from agt.numeric import UP, Randomness, SystemRandomness, bisect, midpoint, next_up, noisy, written
 from agt.relations import RELATIONS
 from agt.training.erm import TiltedErm, solve
 
@@ -550,12 +551,65 @@ class Heads:
         return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
 
 
+def weights_drawn(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
+    """What ``release_weights`` puts out."""
+    return release_weights(theta, moves, guarantee, source).weight
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The two sums of noisy statistics as one vector, in which neighbours are at most 1 apart and all noise is 1/mu.
+
+    Attributes:
+        noises: that releases draw.
+        mu: of the release.
+        width: of the features.
+    """
+
+    noises: SumNoises
+    mu: float
+    width: int
+
+    @classmethod
+    def without_data(cls, mu: float, width: int) -> tuple[Heads, "Scaled"]:
+        """The sums over one record and over none, of two classes and relation=add_remove, and how they are released."""
+        scaled = cls(SumNoises.of((1.0, 1.0), mu), mu, width)
+        sides = (Statistics.of(np.eye(width)[:rows], np.zeros(rows, dtype=np.int64), 2) for rows in (1, 0))
+        one, none = map(scaled.vector, sides)
+        return Heads(one, none, 1.0, "no data: one record more"), scaled
+
+    def vector(self, sums: Statistics) -> np.ndarray:
+        """G's numbers on and above the diagonal, these times sqrt 2, and S's."""
+        gram = np.concatenate([np.diag(sums.gram), math.sqrt(2) * sums.gram[np.triu_indices(len(sums.gram), 1)]])
+        return np.concatenate([gram / self.noises.gram, sums.sums.ravel() / self.noises.sums]) / self.mu
+
+    def drawn(
+        self,
+        vector: np.ndarray,
+        moves: float,
+        guarantee: GaussianDP,
+        source: Randomness,
+        noises: SumNoises | None = None,
+    ) -> np.ndarray:
+        """What is released of such a vector, by the mechanism's own draw.
+
+        Args:
+            noises: that are drawn; None: those that are due.
+        """
+        off, whole = np.triu_indices(self.width, 1), vector * self.mu
+        diagonal, above, sums = np.split(whole, [self.width, self.width + len(off[0])])
+        gram = np.diag(diagonal * self.noises.gram)
+        gram[off] = gram.T[off] = above * self.noises.gram / math.sqrt(2)
+        known = Statistics(gram, sums.reshape(self.width, -1) * self.noises.sums)
+        return self.vector(known.noisy(noises or self.noises, partial(noisy, source=source)))
+
+
 def audit_weights(
-    mechanism: ReleaseWeights,
+    mechanism: ReleaseWeights | NoisyStatistics,
     heads: Heads,
     plan: TrialPlan,
     on_done: OnDone = lambda done: None,
-    release: Callable[[np.ndarray, float, GaussianDP, Randomness], ReleasedWeights] = release_weights,
+    release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
 ) -> tuple[Finding, ...]:
     """The exact mu of this pair, the one that is shown by releases, and the size of all their noise.
 
@@ -564,15 +618,15 @@ def audit_weights(
     """
     plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
     sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
-    middle, subject = (heads.first + heads.second) / 2, f"release_weights with mu={mechanism.mu:g}"
+    middle, subject = (heads.first + heads.second) / 2, f"{mechanism.name} with mu={mechanism.mu:g}"
     due, squares = heads.moves / mechanism.mu, np.zeros(2 * plan.trials)
 
     def draw(theta: np.ndarray, before: int) -> np.ndarray:
         scores = np.empty(plan.trials)
         for trial in range(plan.trials):
             released = release(theta, heads.moves, mechanism.guarantee, plan.source)
-            scores[trial] = float(((released.weight - middle) * direction).sum()) / sigma
-            squares[before + trial] = float(((released.weight - theta) ** 2).sum()) / due**2
+            scores[trial] = float(((released - middle) * direction).sum()) / sigma
+            squares[before + trial] = float(((released - theta) ** 2).sum()) / due**2
             on_done(before + trial + 1)
         return scores
 

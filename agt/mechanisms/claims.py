@@ -74,6 +74,7 @@ from agt.mechanisms.composition import (
 from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_budget
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.published import CertifiedQuantile, release_quantile
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering
 from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model, VoteCertificates
@@ -274,7 +275,7 @@ APART = (
 )
 NO_ACCOUNT = ("this call keeps no account of other releases about the same data: their losses add up",)
 Drawn = TypeVar("Drawn")
-WeightsMechanism = ReleaseWeights | ObjectivePerturbation
+WeightsMechanism = ReleaseWeights | ObjectivePerturbation | NoisyStatistics
 
 
 @dataclass(frozen=True)
@@ -558,7 +559,7 @@ def _told(on_progress: OnProgress, start: int, size: int, count: int, at: Progre
 
 def head_of(model: Model, mechanism: str) -> LinearModel:
     """The head whose weights a mechanism releases. Raises ConfigError: there is none."""
-    solves = mechanism == ObjectivePerturbation.name
+    solves = mechanism != ReleaseWeights.name
     certificate = "erm" if solves else "stability"
     if isinstance(model, TubeModel):
         raise ConfigError(

@@ -53,11 +53,10 @@ from scipy.linalg import cho_factor, cho_solve
 from agt.errors import ConfigError
 from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.mechanism import Delta, Epsilon, Need
-from agt.mechanisms.weights import ReleasedWeights
+from agt.mechanisms.weights import ReleasedWeights, rows_of
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.settings import Positive, schema
-from agt.training.batches import check_unit_rows
 from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
 
 SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
@@ -197,6 +196,11 @@ class ObjectivePerturbation:
     name: ClassVar[str] = "objective_perturbation"
     needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
 
+    @staticmethod
+    def afford(eps: float, delta: float) -> ApproximateDP:
+        """One release's share of a total of which it is all: epsilon less what composition.py rounds a total up by."""
+        return ApproximateDP(eps * (1 - 2**-48), delta)
+
     @property
     def guarantee(self) -> ApproximateDP:
         """ApproximateDP."""
@@ -225,16 +229,16 @@ class ObjectivePerturbation:
                 f"more, or mechanism.weight_decay={least:.4g} at least, the release's own"
             ) from None
 
+    def noise(self, head: LinearModel) -> dict[str, float]:
+        """The same as ``ReleasedWeights.described`` names it."""
+        noises = self.noises(head)
+        return {"sigma": noises.scale, "step": step_of(noises.scale), "tilt": noises.tilt}
+
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release. Raises AgtError where the solver misses its tolerance: nothing is released."""
         shape = Shape.of(head, self.weight_decay)
         erm, start = problem_of(head, shape), head.trained.weight[0].numpy()
         return release_objective(erm, shape, self.guarantee, source, start)
-
-
-def objective_budget(eps: float, delta: float) -> ApproximateDP:
-    """One release's share of a total of which it is all: epsilon less what composition.py rounds a total up by."""
-    return ApproximateDP(eps * (1 - 2**-48), delta)
 
 
 def check_possible(head: LinearModel) -> None:
@@ -256,12 +260,7 @@ def check_possible(head: LinearModel) -> None:
             "rows move at once the ratio of determinants grows like a power of their number, and their gradients have no "
             "direction in common: only relation=add_remove with unit_rows=1 is proved; or use mechanism=release_weights"
         )
-    if not len(head.problem.dataset.train):
-        raise ConfigError(
-            f"{refused} solves the problem anew and needs the training records, which this model was read back without: "
-            "release from the model that was fitted, or by agt predict from its run"
-        )
-    _rows_of(head)
+    rows_of(head, ObjectivePerturbation.name)
 
 
 def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
@@ -270,16 +269,8 @@ def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
     Raises:
         ConfigError: more records than n_max, or several of one unit.
     """
-    seen = head.problem.dataset.train.take(_rows_of(head))
+    seen = head.problem.dataset.train.take(rows_of(head, ObjectivePerturbation.name))
     return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp, shape.slack)
-
-
-def _rows_of(head: LinearModel) -> np.ndarray:
-    """Its records, in the order of its plan, which votes never were held against. Raises as ``problem_of``."""
-    units = head.problem.dataset.train.units
-    check_unit_rows(units, 1)
-    (rows,) = replace(head.plan, epochs=1).batches(units)
-    return rows
 
 
 def expected_deviations(

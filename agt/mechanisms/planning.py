@@ -1,9 +1,9 @@
 """What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
 
-Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Two are not exact:
-objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Shrunk weights, of which no
-closed form is known, are simulated. The inputs are diagnostics about private data (method.md section 3), so a plan is for
-the data owner.
+Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Some are not exact:
+objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Shrunk weights and those of
+noisy statistics, of which no closed form is known, are simulated. The inputs are diagnostics about private data (method.md
+section 3), so a plan is for the data owner.
 """
 
 import math
@@ -24,10 +24,11 @@ from agt.mechanisms.objective import (
     ObjectivePerturbation,
     check_possible,
     expected_deviations,
-    objective_budget,
 )
 from agt.mechanisms.published import MECHANISMS
-from agt.mechanisms.weights import PrincipalAxes, ReleaseWeights, answering, expected_accuracy, noise_scale, weights_budget
+from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.weights import PrincipalAxes, ReleaseWeights, answering, expected_accuracy, noise_scale
+from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
 from agt.numeric import bisect, labels_of, whole_midpoint
 from agt.quality import rate_words
@@ -37,6 +38,8 @@ from agt.training.loop import OnProgress
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
 SHRUNK = f"{ReleaseWeights.name} mechanism.shrink=true"  # as agt predict takes it
 DRAWS = 64  # simulated releases that stand for what is expected of shrunk ones
+SOLVED_DRAWS = 8  # ... and of noisy statistics, each of which takes a solve
+_SIMULATED = {SHRUNK: DRAWS, NoisyStatistics.name: SOLVED_DRAWS}
 
 
 @dataclass(frozen=True)
@@ -177,21 +180,47 @@ def weights_on_offer(
         weight_decay: of objective perturbation; None: the model's own.
     """
     added, drawn_in = weights_accuracy(model, features, labels), shrunk_accuracy(model, features, labels)
-    ways = {ReleaseWeights.name: Weighing(weights_budget, added)} if added else {}
+    ways = {ReleaseWeights.name: Weighing(ReleaseWeights.afford, added)} if added else {}
     if drawn_in:
-        ways[SHRUNK] = Weighing(weights_budget, drawn_in)
-    try:
-        head = head_of(model, ObjectivePerturbation.name)
-        check_possible(head)
-    except ConfigError:
-        return ways
-    if head is not model and not all(condition.held for condition in head.conditions):
-        return ways  # a plan says of the model's own conditions whether they hold, and of no other head's
-    mean, deviations = expected_deviations(head, head.phi(features), weight_decay)
-    ways[ObjectivePerturbation.name] = Weighing(
-        objective_budget, lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
-    )
+        ways[SHRUNK] = Weighing(ReleaseWeights.afford, drawn_in)
+    for kind, check in ((ObjectivePerturbation, check_possible), (NoisyStatistics, NoisyStatistics(mu=1.0).check)):
+        try:
+            head = head_of(model, kind.name)
+            check(head)
+        except ConfigError:
+            continue
+        if head is not model and not all(condition.held for condition in head.conditions):
+            continue  # a plan says of the model's own conditions whether they hold, and of no other head's
+        phi = head.phi(features)
+        solved = kind is NoisyStatistics
+        accuracy = sums_accuracy(head, phi, labels) if solved else tilted_accuracy(head, phi, labels, weight_decay)
+        ways[kind.name] = Weighing(kind.afford, accuracy)
     return ways
+
+
+def tilted_accuracy(
+    head: LinearModel, phi: np.ndarray, labels: np.ndarray, weight_decay: float | None
+) -> Callable[[float, float], float]:
+    """(eps, delta) -> the accuracy of objective perturbation on queries of these features, to first order."""
+    mean, deviations = expected_deviations(head, phi, weight_decay)
+    return lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
+
+
+def sums_accuracy(head: LinearModel, phi: np.ndarray, labels: np.ndarray) -> Callable[[float], float]:
+    """mu -> the accuracy of weights from noisy statistics on queries of these features, a mean over simulations."""
+    known = cache(lambda: NoisyStatistics(mu=1.0).statistics(head))  # which no mu changes
+
+    @cache
+    def accuracy(mu: float) -> float:
+        mechanism, normal = NoisyStatistics(mu=mu), np.random.default_rng(0).standard_normal
+        noises, right = mechanism.noises(head), 0.0
+        for _ in range(SOLVED_DRAWS):
+            drawn = known().noisy(noises, lambda values, sigma: values + sigma * normal(values.shape))
+            logits = phi @ mechanism.carried(head, drawn.solved(noises)).T
+            right += float((labels_of(logits) == labels).mean())
+        return right / SOLVED_DRAWS
+
+    return accuracy
 
 
 def applicable(evidence: Evidence) -> tuple[str, ...]:
@@ -296,7 +325,7 @@ class Plan:
         several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
         gained = ", ".join(
             f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
-            f"{f' (the mean of {DRAWS} simulated draws)' if mechanism == SHRUNK else ''}"
+            f"{f' (the mean of {_SIMULATED[mechanism]} simulated draws)' if mechanism in _SIMULATED else ''}"
             for eps, accuracy, mechanism in self.weights
         )
         return (

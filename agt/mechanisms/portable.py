@@ -33,6 +33,7 @@ from agt.certificates.stability import logits_of
 from agt.data.dataset import DataSource, gathered, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering, shrinking_axes
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
@@ -45,7 +46,7 @@ FORMAT = 1
 SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
-_NOISE = {"sigma", "step", "tilt", "mu", "eps", "delta"}
+_NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
@@ -67,7 +68,7 @@ class Portable:
         features: the public feature map.
         dtype: of its results.
         weight: [1 or classes, outputs] float64.
-        noise: the guarantee's parameters, sigma, the lattice's step, and tilt where there was one (``ReleasedWeights``).
+        noise: the guarantee's parameters, sigma, the lattice's step, and tilt or gram (``ReleasedWeights``).
         words: all that may be said of the release, a line each, the claim first.
         shrink: whether answers come from the weights drawn in (shrinkage.py).
     """
@@ -191,7 +192,7 @@ class Portable:
     @property
     def mechanism(self) -> str:
         """The name of what released them."""
-        return ObjectivePerturbation.name if "tilt" in self.noise else ReleaseWeights.name
+        return drawn_by(self.noise)
 
     def queries(self) -> DataSource:
         """What reads files of queries.
@@ -223,6 +224,12 @@ class Portable:
             alone = "The features of this release are made by agt alone: plain NumPy does not do here.\n"
         said = "\n".join(f"- {line}" for line in self.words)
         return README_TEXT.format(name=self.name, words=said, alone=alone)
+
+
+def drawn_by(noise: Mapping[str, Any]) -> str:
+    """The name of the mechanism whose noise, or other constants, these are."""
+    solved = {"tilt": ObjectivePerturbation.name, "gram": NoisyStatistics.name}
+    return next((name for key, name in solved.items() if key in noise), ReleaseWeights.name)
 
 
 def unpacked(content: bytes) -> dict[str, np.ndarray]:

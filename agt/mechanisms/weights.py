@@ -40,6 +40,7 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.numeric import Randomness, next_up, noisy, step_of
 from agt.settings import schema
+from agt.training.batches import check_unit_rows
 
 BLOCK = 24  # coordinates; those left over are shared out among the blocks
 
@@ -138,6 +139,8 @@ class ReleasedWeights:
         simulated: drawn from a seeded generator: no guarantee.
         tilt: standard deviation of each coordinate of the random linear term that they were solved with (objective.py); 0:
             there was none.
+        gram: that of the noise on the records' second moments that they were solved from, ``sigma`` being that of the noise
+            on the sums for each class (statistics.py); 0: there were none.
         shrink: whether answers come from these weights drawn in (shrinkage.py).
     """
 
@@ -147,13 +150,14 @@ class ReleasedWeights:
     step: float
     simulated: bool
     tilt: float = 0.0
+    gram: float = 0.0
     shrink: bool = False
 
     @property
     def described(self) -> dict[str, float]:
         """The guarantee's parameters, and the noise, by name."""
-        noise = {"sigma": self.sigma, "step": self.step, **({"tilt": self.tilt} if self.tilt else {})}
-        return {**self.guarantee.parameters, **noise}
+        solved = {name: value for name, value in (("tilt", self.tilt), ("gram", self.gram)) if value}
+        return {**self.guarantee.parameters, "sigma": self.sigma, "step": self.step, **solved}
 
 
 @schema
@@ -171,10 +175,20 @@ class ReleaseWeights:
     name: ClassVar[str] = "release_weights"
     needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
 
+    @staticmethod
+    def afford(eps: float, delta: float) -> GaussianDP:
+        """As ``weights_budget``."""
+        return weights_budget(eps, delta)
+
     @property
     def guarantee(self) -> GaussianDP:
         """GaussianDP."""
         return GaussianDP(self.mu)
+
+    def noise(self, head: LinearModel) -> dict[str, float]:
+        """What a release draws, as ``ReleasedWeights.described`` names it."""
+        sigma = noise_scale(head.moves, self.guarantee)
+        return {"sigma": sigma, "step": step_of(sigma)}
 
     def check(self, head: LinearModel) -> None:
         """Every linear head's weights can be released so; ConfigError: not all can be shrunk."""
@@ -185,6 +199,22 @@ class ReleaseWeights:
         """The release."""
         released = release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
         return replace(released, shrink=self.shrink)
+
+
+def rows_of(head: LinearModel, mechanism: str, unit_rows: int = 1) -> np.ndarray:
+    """The records that weights are solved from anew, in the order of the head's plan, which votes never were held against.
+
+    Raises:
+        ConfigError: they are not there, more than n_max, or more than ``unit_rows`` of one unit.
+    """
+    units = head.problem.dataset.train.units
+    if not len(units):
+        raise ConfigError(
+            f"mechanism={mechanism} solves the problem anew and needs the training records, which this model was read back "
+            "without: release from the model that was fitted, or by agt predict from its run"
+        )
+    check_unit_rows(units, unit_rows)
+    return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
 
 
 def weights_budget(eps: float, delta: float) -> GaussianDP:

@@ -1,7 +1,7 @@
 """agt audit mechanism, weights: what a mechanism's labels, or released weights, show of two neighbours."""
 
 from functools import partial
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from agt.audit.mechanism import (
     Heads,
     OnDone,
     Problems,
+    Scaled,
     TrialPlan,
     audit_alone,
     audit_line,
@@ -41,6 +42,7 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import check_choice, schema
 from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found
@@ -82,7 +84,7 @@ class MechanismAudit:
     def check(self, given: AuditInputs) -> None:
         """Refuse a mechanism without a budget, and settings that have no effect."""
         target = (given.config.get("mechanism") or {}).get("_target_")
-        for kind in (ReleaseWeights, ObjectivePerturbation):
+        for kind in get_args(WeightsMechanism):
             if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
                 raise ConfigError(f"mechanism={kind.name} is audited by agt audit weights, which looks at the weights")
         mechanism = given.mechanism()
@@ -179,8 +181,8 @@ class WeightsAudit:
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.weights is not None:
             raise ConfigError(
-                "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, or "
-                "mechanism=objective_perturbation"
+                "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, "
+                "mechanism=noisy_statistics or mechanism=objective_perturbation"
             )
         if given.run is not None:
             given.check_run()
@@ -193,7 +195,7 @@ class WeightsAudit:
             return self._without_run(mechanism, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
         claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
-        every = (2 if isinstance(mechanism, ReleaseWeights) else 4) * plan.trials
+        every = (4 if isinstance(mechanism, ObjectivePerturbation) else 2) * plan.trials
         with console.progress("releases on both sides", "release") as report:
             found = self._attacked(opened, mechanism, plan, given.seed, lambda done: report(done, every, done, every))
         found = found or (no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),)
@@ -213,6 +215,11 @@ class WeightsAudit:
         other, heads = pair
         if isinstance(mechanism, ReleaseWeights):
             return audit_weights(mechanism, heads, plan, on_done)
+        if isinstance(mechanism, NoisyStatistics):
+            mine, theirs = (mechanism.statistics(side) for side in (model, other))
+            scaled = Scaled(mechanism.noises(model), mechanism.mu, len(mine.gram))
+            heads = Heads(scaled.vector(mine), scaled.vector(theirs), 1.0, heads.where)
+            return audit_weights(mechanism, heads, plan, on_done, scaled.drawn)
         problems = Problems.of_run(model, other, mechanism.weight_decay, heads.where)
         return audit_objective(mechanism.guarantee, problems, mechanism.noises(model), plan, on_done)
 
@@ -221,6 +228,10 @@ class WeightsAudit:
         if isinstance(mechanism, ReleaseWeights):
             note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
             return Audited(mechanism.name, None, audit_weights(mechanism, Heads.without_data(self.width), plan), (note,))
+        if isinstance(mechanism, NoisyStatistics):
+            note = "no run and no data: sums over one record along the first of audit.width coordinates, and over none"
+            heads, scaled = Scaled.without_data(mechanism.mu, self.width)
+            return Audited(mechanism.name, None, audit_weights(mechanism, heads, plan, release=scaled.drawn), (note,))
         shape, guarantee = Shape(mechanism.weight_decay or STRENGTH, 1.0, 1, self.width), mechanism.guarantee
         noises = Noises.of(shape, guarantee.eps, guarantee.delta)
         line = worst_line(shape, noises, guarantee)

@@ -26,6 +26,7 @@ from agt.audit.mechanism import (
     LabellingPair,
     NeighbourPair,
     Problems,
+    Scaled,
     Side,
     TrialPlan,
     audit_line,
@@ -37,6 +38,7 @@ from agt.audit.mechanism import (
     expected_bound,
     search,
     table_finding,
+    weights_drawn,
 )
 from agt.audit.membership import compare_labels
 from agt.audit.neighbours import retrained, without
@@ -50,7 +52,8 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weights
+from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model, fit as fit_problem
@@ -169,11 +172,22 @@ def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> F
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
     """Released weights whose noise is so much of what is due, of two heads so near each other that no test tells them."""
 
-    def release(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> ReleasedWeights:
-        return release_weights(theta, share * moves, guarantee, source)
+    def release(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
+        return weights_drawn(theta, share * moves, guarantee, source)
 
     heads = Heads(np.full(4, 0.01), np.zeros(4), 1.0)
     return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence), release=release)[-1]
+
+
+def sums_with_less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
+    """Noisy statistics of one record and of none, drawn with so much of the noise that is due."""
+    heads, due = Scaled.without_data(1.0, 2)
+    noises = replace(due.noises, gram=share * due.noises.gram, sums=share * due.noises.sums)
+
+    def release(vector: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
+        return due.drawn(vector, moves, guarantee, source, noises)
+
+    return audit_weights(NoisyStatistics(mu=1.0), heads, plan_of(seed, 200, confidence), release=release)[-1]
 
 
 def no_determinant(seed: int) -> Finding:  # no chance in it
@@ -549,6 +563,7 @@ PLANTED: dict[str, Plant] = {
     "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
+    "noisy statistics whose noise is 20 % too small": sums_with_less_noise,
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
     "labels between two heads, drawn for another budget": answered,
@@ -589,6 +604,7 @@ SOUND: dict[str, Plant] = {
     "the best of many events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(half_the_noise, moves=1.0, confidence=SURE),
     "released weights whose noise is as it should be": partial(less_noise, share=1.0, confidence=SURE),
+    "noisy statistics as they are": partial(sums_with_less_noise, share=1.0, confidence=SURE),
     "answers debited at their cost": counted,
     "objective perturbation as it is": objective_perturbation,
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),

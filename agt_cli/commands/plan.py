@@ -22,6 +22,7 @@ from agt_cli.report.figures import Curves, curves
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import (
+    caution_words,
     conditions_section,
     figures_section,
     judge,
@@ -120,7 +121,7 @@ def _say(record: RunRecord, opened: OpenedRun, planned: Plan, advice: str, quali
             f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here, so "
             "accounting=rigorous will refuse to release from it; report.md says why"
         )
-    for line in declarations(opened.conditions):
+    for line in (*declarations(opened.conditions), *caution_words(opened.trained.finished.config["training"])):
         console.say(line)
     console.say(f"run folder: {record.folder}")
 

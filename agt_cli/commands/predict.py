@@ -8,7 +8,6 @@ from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Accounting, Counting
-from agt.mechanisms.objective import ObjectivePerturbation
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import ProtectedPeople
@@ -74,7 +73,7 @@ def run(config: PredictConfig | PortableAnswers, record: RunRecord, console: Con
         return config.run(record, console)
     randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
     mechanism, lines = config.mechanism, config.trained.inputs == LINES
-    opened = config.trained.open(record, console, mechanism.kind is ObjectivePerturbation)
+    opened = config.trained.open(record, console, mechanism.reads_records)
     count, most = len(opened.queries), mechanism.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")

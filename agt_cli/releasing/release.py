@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -50,13 +50,12 @@ from agt.mechanisms.claims import (
     prepare_weights,
     totals_of,
 )
-from agt.mechanisms.composition import LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.composition import LEAST, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation, objective_budget
 from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
-from agt.mechanisms.portable import CLAIM, Portable
+from agt.mechanisms.portable import CLAIM, Portable, drawn_by
 from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, weights_budget
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.quality import Judged, Quality, rate_words
@@ -144,7 +143,7 @@ class MechanismConfig:
         elif not stated:
             each = "the one release" if self.releases_weights else "each query"
             name = "mu" if "mu" in self.kind.__dataclass_fields__ else "eps"
-            name += " and mechanism.delta" if self.kind is ObjectivePerturbation else ""
+            name += " and mechanism.delta" if self.releases_weights and name == "eps" else ""
             raise ConfigError(
                 f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for {each}"
             )
@@ -160,6 +159,11 @@ class MechanismConfig:
         """Whether it is weights that are released, once for any number of queries."""
         return issubclass(self.kind, WeightsMechanism)
 
+    @property
+    def reads_records(self) -> bool:
+        """Whether they are solved anew, from the training records."""
+        return self.releases_weights and self.kind is not ReleaseWeights
+
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
         """The mechanism for a model of ``classes`` classes and that many queries.
 
@@ -172,11 +176,7 @@ class MechanismConfig:
             if eps is not None:
                 return afford(self.kind, Budget(eps, delta, self.total.queries or queries), classes)
         elif eps is not None:
-            budgets: dict[Any, Callable[..., Any]] = {
-                ReleaseWeights: weights_budget,
-                ObjectivePerturbation: objective_budget,
-            }
-            given |= budgets[self.kind](eps, delta).parameters if self.kind in budgets else {"eps": eps}
+            given |= self.kind.afford(eps, delta).parameters if self.releases_weights else {"eps": eps}
         mechanism: AnyMechanism = validate(self.kind, given, "mechanism")
         return mechanism
 
@@ -649,9 +649,8 @@ def earlier_weights(folder: Path, digest: str | None, trained: Run) -> tuple[Rel
         )
     elif made_from != trained.digest:
         wrong = f"released from the run {run}, not from {trained.folder} (digests {made_from} and {trained.digest})"
-    elif "mu" not in constants:
-        answers = f"agt predict release={folder / 'release'}"
-        wrong = f"released by {ObjectivePerturbation.name}: its folder answers by itself: {answers}"
+    elif (name := drawn_by(constants)) != ReleaseWeights.name:
+        wrong = f"released by {name}: its folder answers by itself: agt predict release={folder / 'release'}"
     elif constants.get("simulated"):
         wrong = "a simulation (drawn with a seed), which guarantees nothing: release without seed"
     else:
@@ -903,8 +902,7 @@ def _is_allowed(opened: OpenedRun, offer: Offer, counting: Counting) -> bool:
 
 
 def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism | WeightsMechanism, Output]:
-    if isinstance(guarantee, GaussianDP) and name in (ReleaseWeights.name, SHRUNK):
-        return ReleaseWeights(guarantee.mu), Output.WEIGHTS
-    if isinstance(guarantee, ApproximateDP) and name == ObjectivePerturbation.name:
-        return ObjectivePerturbation(guarantee.eps, guarantee.delta), Output.WEIGHTS
+    weights = next((kind for kind in get_args(WeightsMechanism) if kind.name == name.partition(" ")[0]), None)
+    if weights is not None:
+        return weights(**guarantee.parameters), Output.WEIGHTS
     return MECHANISMS[name].of(guarantee, classes), Output.LABELS

@@ -319,6 +319,7 @@ def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float,
 STYLES: dict[str, dict[str, Any]] = {
     "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
     "release_weights mechanism.shrink=true": {"color": "0.25", "linestyle": "--", "marker": "p"},
+    "noisy_statistics": {"color": "black", "linestyle": "-.", "marker": "X"},
     "randomized_response": {"color": "#08306b", "linestyle": "-", "marker": "o"},
     "gaussian_margin": {"color": "#2171b5", "linestyle": "--", "marker": "s"},
     "smooth_cauchy": {"color": "#d94801", "linestyle": "-", "marker": "v"},

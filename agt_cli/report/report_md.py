@@ -111,6 +111,17 @@ def half_stands(distance: float, trained: int, most: int | None) -> str:
     return f"half of the answers stand up to k = {reach:,}{end} ({reach / trained:.2%} of the {trained:,} training records)"
 
 
+def caution_words(training: Mapping[str, Any]) -> list[str]:
+    """What the recipe's one knob would change; nothing where settings are not the recipe's."""
+    if training.get("chosen_on") != "recipe":
+        return []
+    now = float(training.get("caution", 1))
+    return [
+        f"training.caution={now:g}: at {2 * now:g} stable distances are about twice as long and answers less accurate, at "
+        f"{now / 2:g} the other way (docs/recipe.md)"
+    ]
+
+
 NOTES_WARNING = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
 
 

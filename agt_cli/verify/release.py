@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from agt.mechanisms.claims import (
     Output,
     Release,
     Statement,
+    WeightsMechanism,
     claim,
     head_of,
     of_release,
@@ -44,11 +45,9 @@ from agt.mechanisms.claims import (
 )
 from agt.mechanisms.composition import GaussianDP, Guarantee, guarantee_of, total
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.portable import RELEASE, Portable
 from agt.mechanisms.published import CertifiedQuantile
 from agt.mechanisms.tuning import Trials, TunedWeights
-from agt.mechanisms.weights import ReleasedWeights, noise_scale
 from agt.models.model import Model
 from agt.numeric import step_of
 from agt.settings import RelationConfig, plain_of, validate
@@ -362,17 +361,13 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     head = None if trained is None or trained.rebuilt_model is None else trained.rebuilt_model.release_head
     if head is None:
         return None
-    mechanism, budget = asked_of(record).mechanism(head.problem.classes, 1), guarantee_among(noise)
-    sigma, tilt = noise_scale(head.moves, budget) if isinstance(budget, GaussianDP) else 0.0, 0.0
-    if isinstance(mechanism, ObjectivePerturbation):
-        noises = mechanism.noises(head)
-        sigma, tilt = noises.scale, noises.tilt
-    simulated, shrink = record.config.get("seed") is not None, bool(getattr(mechanism, "shrink", False))
-    drawn = ReleasedWeights(weight, mechanism.guarantee, sigma, step_of(sigma), simulated, tilt, shrink)
-    derived = {**drawn.described, "simulated": simulated, **({"shrink": True} if shrink else {})}
+    mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
+    simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
+    shrink = {"shrink": True} if getattr(mechanism, "shrink", False) else {}
+    derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated, **shrink}
     if difference := first_difference(noise, derived):
         raise Broken(f"{WEIGHTS_FILE} is not what the mechanism draws with: {difference}")
-    return f"sigma = {sigma:.6g}{f', tilt = {tilt:.6g}' if tilt else ''}: worked out again"
+    return f"{', '.join(f'{name} = {value:.6g}' for name, value in drawn.items() if name != 'step')}: worked out again"
 
 
 def _check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:

@@ -1,4 +1,4 @@
-"""agt predict mechanism=objective_perturbation: from a run's own records to weights that answer without it."""
+"""agt predict mechanism=objective_perturbation or noisy_statistics: from a run's records to weights that answer alone."""
 
 import json
 import os
@@ -22,6 +22,7 @@ HEAD = ("training=generic", "training.loss=binary_cross_entropy", "training.clip
 HOW = (*HEAD, "training.epochs=1", "training.decay=0", "training.weight_decay=0.05", "training.chosen_on=public")
 ERM, VOTES = ("train", *DATA, *HOW, "certificate=erm"), ("certificate=votes", "ensemble.members=5")
 TILTED, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
+SUMS = "mechanism=noisy_statistics"
 
 
 def table(rows: range) -> str:
@@ -66,14 +67,14 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("run", ["erm", "votes"])
-def test_released_from_the_records_and_verified(agt: Agt, home: Path, run: str) -> None:
+@pytest.mark.parametrize(("mechanism", "run"), [(TILTED, "erm"), (TILTED, "votes"), (SUMS, "stability"), (SUMS, "votes")])
+def test_released_from_the_records_and_verified(agt: Agt, home: Path, mechanism: str, run: str) -> None:
     """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""
     weights = []
     for name in ("first", "second"):
-        said = agt("predict", f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, f"hydra.run.dir={name}", "--json")
+        said = agt("predict", f"run={run}", "inputs=queries.csv", mechanism, *TOTAL, f"hydra.run.dir={name}", "--json")
         assert said.code == 0, said.err
-        assert "(2, 1e-05)-differentially private for add_remove" in said.json["claim"]
+        assert "(2, 1e-05)-differentially private" in " ".join(said.json["words"][:2])
         assert "expected before the draw" in said.err
         assert read(home / name / "env.json")["training_data"] == "read"
         assert read(home / name / "conditions.json")[2]["standing"] == "declared", "the size, which votes do without"
@@ -118,16 +119,17 @@ def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
     assert abs(drawn[0] - drawn[2]).max() > 1e-3, "which the record had a part in"
 
 
-def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path) -> None:
+@pytest.mark.parametrize(("mechanism", "noise"), [(TILTED, "tilt"), (SUMS, "gram")])
+def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path, mechanism: str, noise: str) -> None:
     from records import reseal
 
-    assert agt("predict", "run=erm", TILTED, *TOTAL, "hydra.run.dir=edited").code == 0
+    assert agt("predict", "run=erm", mechanism, *TOTAL, "hydra.run.dir=edited").code == 0
     path = home / "edited" / "released_weights.json"
-    path.write_text(json.dumps(read(path) | {"tilt": 1.0}))
+    path.write_text(json.dumps(read(path) | {noise: 1.0}))
     reseal(home / "edited")
     said = agt("verify", "edited")
     assert said.code != 0
-    assert "tilt is recorded as 1.0" in " ".join((said.out + said.err).split())
+    assert f"{noise} is recorded as 1.0" in " ".join((said.out + said.err).split())
 
 
 @pytest.mark.parametrize(
@@ -210,12 +212,13 @@ def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path) -> None:
     said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q")
     assert said.code == 0, said.err
     expected = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
-    assert expected.keys() == {"gaussian_margin", "release_weights", "objective_perturbation"}
+    assert expected.keys() == {"gaussian_margin", "release_weights", "objective_perturbation", "noisy_statistics"}
     assert expected["objective_perturbation"] > expected["release_weights"]
-    assert "with objective_perturbation" in said.json["recommendation"]
+    assert f"with {max(expected, key=lambda name: expected[name])}" in said.json["recommendation"]
+    assert expected["noisy_statistics"] > expected["release_weights"]
     said = agt("plan", "run=votes", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_argmax]", "--json", "-q")
     beside = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
-    assert beside.keys() == {"gaussian_argmax", "objective_perturbation"}
+    assert beside.keys() == {"gaussian_argmax", "objective_perturbation", "noisy_statistics"}
     assert beside["objective_perturbation"] == pytest.approx(expected["objective_perturbation"], abs=1e-6)
     audit = ("audit", "weights", TILTED, "mechanism.eps=1", "mechanism.delta=1e-5", "confidence=0.9999", "--json")
     for more in ((), ("run=erm", "audit.neighbours=2"), ("run=votes", "audit.neighbours=2")):
@@ -224,3 +227,17 @@ def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path) -> None:
         assert any(
             "likelihood ratio" in str(finding) for finding in read(Path(found.json["run"]) / "audit.json")["findings"]
         )
+    for more in ((), ("run=votes", "audit.neighbours=2")):
+        found = agt("audit", "weights", SUMS, "mechanism.mu=1", "confidence=0.9999", "--json", "audit.trials=40", *more)
+        assert found.code == 0, found.err
+        found = read(Path(found.json["run"]) / "audit.json")["findings"]
+        assert any("noisy_statistics with mu=1: its noise" in str(finding) for finding in found)
+
+
+def test_a_ledger_is_debited_the_mu_of_noisy_statistics(agt: Agt, home: Path) -> None:
+    """Before the sums are taken: what fails then stays spent."""
+    assert agt("ledger", "init", "people", "run=stability", "total.eps=3", "total.delta=1e-4", "unit=one person").code == 0
+    paid = ("predict", "run=stability", "inputs=queries.csv", SUMS, "ledger=people")
+    assert agt(*paid, "mechanism.mu=0.5", "hydra.run.dir=paid").code == 0
+    assert float(read(home / "paid" / "claim.json")["account"]["spent"]["square"]) == pytest.approx(0.25)
+    assert agt(*paid, "mechanism.mu=0.7").code == 3

@@ -110,13 +110,8 @@ def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
     [
         (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
         (("id=home",), 2, "id=home: 30 values in 60 rows"),
-        (("public=perhaps",), 2, "unknown value 'perhaps'"),
-        (("purpose=fun",), 2, "purpose: unknown value 'fun'"),
-        (("eps=0",), 2, "eps: "),
         (("answers=list.yaml",), 2, "one line for each answer"),
         (("answers=none.yaml",), 1, "none.yaml: No such file"),
-        (("name=digits",), 2, "one of agt's own"),
-        (("nobody=1",), 2, "unknown key 'nobody'"),
     ],
 )
 def test_mistakes(agt: Agt, tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:

@@ -202,7 +202,8 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(settings: dict[st
     votes, queries = voting(**settings), ball(5, 2, 1)[0]
     with pytest.raises(ConfigError, match=re.escape(part)):
         prepare_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
-    assert not weights_on_offer(votes, queries, np.zeros(5, dtype=int)), "nor does a plan offer it"
+    offered = weights_on_offer(votes, queries, np.zeros(5, dtype=int))
+    assert ObjectivePerturbation.name not in offered, "nor does a plan offer it"
 
 
 def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
