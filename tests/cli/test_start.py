@@ -63,11 +63,18 @@ def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize(("public", "lacks"), [("no", "ranges, lists, classes, size"), ("[ranges,lists,classes]", "size")])
+@pytest.mark.parametrize(
+    ("public", "lacks"),
+    [("no", "ranges, lists, classes, size"), ("[ranges,lists,classes]", "size")],
+    ids=["nothing", "not-the-size"],
+)
 def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path: Path, public: str, lacks: str) -> None:
     shop(tmp_path / "t.csv")
     said = agt("start", "t.csv", *ANSWERS, f"public={public}", "-q").ended(0)
     assert f"No private answer can rest on this run, as nobody called public: {lacks}. Put" in " ".join(said.out.split())
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert (dataset["declared_size"], "id_permanent" in dataset) == (None, False)
+    assert dataset["from_data"] == (["age", "spent", "town", "refund", "classes"] if public == "no" else [])
     assert said.out.count("not yet") == 2
     assert "agt predict" not in said.out
     assert re.search(r"Next:\n  agt certify run=(.*)\n", said.out)
