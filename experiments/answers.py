@@ -5,6 +5,7 @@ import pandas as pd
 
 from agt.certificates.votes import published_vote
 from agt.models.model import Model, VoteCertificates
+from agt.models.votes import Votes
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import Prepared, certifying
 
@@ -29,4 +30,4 @@ def answers(
     if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
         columns["gap"] = certificates.tally
         columns["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
-    return pd.DataFrame(columns), certificates.ks
+    return pd.DataFrame(columns), () if isinstance(model, Votes) else certificates.ks

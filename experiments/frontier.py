@@ -412,18 +412,19 @@ class Curve:
         """What each round's setting reaches on the records that report: the mean over rounds, and what k counts there."""
         runs = [self.run(setting, seed) for setting in settings]
         each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, self.rounds, strict=True)]
-        mean, replaced = Reached.mean(each), runs[0].relation in ("paper_privacy", "substitute")
+        mean = Reached.mean(each)
+        replaced = {"paper_privacy": 1.0, "substitute": 1.0, "flip": math.nan}.get(runs[0].relation, 0.5)
         return {
             "accuracy": mean.accuracy,
             HALF: mean.half,
             "known": "exactly" if mean.exact else "at least",
-            REPLACED: mean.half if replaced else mean.half // 2,
+            REPLACED: mean.half * replaced // 1,
             "k counts": runs[0].counts,
             "settings": " | ".join(dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)) or "-",
         }
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
-        drawn = (f"{key}={seed}" for key in self.method.seeds if seed)
+        drawn = (f"{key}='{seed}'" if key.endswith(".key") else f"{key}={seed}" for key in self.method.seeds if seed)
         return (*self.method.run, *setting, *drawn, *self.choice.told)
 
     @property
@@ -516,9 +517,10 @@ FRONTIER_NOTES = (
     "Settings were chosen with the first initialisation, on {}. A point is "
     "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "
     "where it reports it may reach more or less. No row: no setting does.",
-    "k is of records added or removed in all: the published rules' ball of k (k removed and k added at the same "
-    "time) is their smallest that holds all such changes. A claim about k replaced records is theirs at k, and "
-    f"add_remove's at 2k: the column '{REPLACED}' of the table of initialisations.",
+    "k is of records added or removed in all (of a curve of flips: of labels changed, and of no record): the published "
+    "rules' ball of k (k removed and k added at the same time) is their smallest that holds all such changes. A claim "
+    "about k replaced records is theirs at k, and add_remove's at 2k: the column "
+    f"'{REPLACED}' of the table of initialisations.",
 )
 
 

@@ -32,7 +32,7 @@ from agt.store import seal, unseal, write_atomic
 from agt_cli.choices import bound, declares, hashes
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console
-from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepare, settings_to_train
 
 from .answers import answers
 
@@ -156,7 +156,7 @@ class Runs:
             config = bound(config)
         elif declares(overrides):
             config = bound(config, hashes(_settled(overrides)))
-        return config, settings_of(config)
+        return config, settings_to_train(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
         """The data of a run, loaded once for each dataset and encoder."""

@@ -2,19 +2,22 @@
 
     python scripts/bench_votes.py [--data-dir ../shared/data] [--only adult imdb_minilm mnist pneumonia] [--keys 5]
     python scripts/bench_votes.py --flips [--only adult imdb_minilm]
+    python scripts/bench_votes.py --answers --only adult
     python scripts/bench_votes.py --speed
 
 For each set and accuracy asked for: the number of members and the strength that certify half of the answers furthest
 (add_remove) among those that reach it on one half of the test records, reported on the other, both ways; medians over the
 shards' keys. ``--flips``: the same of one ridge regression on all records, by its strength, under relation=flip.
-``--speed``: training and answering beside scikit-learn's Ridge on the same features, in one process.
+``--answers``: the expected accuracy of votes with noise (gaussian_argmax), total eps = 1, delta = 1e-5, chosen likewise for
+each number of queries. ``--speed``: training and answering beside scikit-learn's Ridge on the same features.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from bench_recipe import public_sets
@@ -22,6 +25,8 @@ from sklearn.linear_model import Ridge
 
 from agt.certificates.flips import flips_to_turn
 from agt.certificates.votes import plain_vote
+from agt.mechanisms.planning import Budget, Evidence, afford
+from agt.mechanisms.published import MECHANISMS
 from agt.models.features import FeatureMap, whole
 from agt.settings import FeaturesConfig
 from agt.training.ensemble import EnsembleConfig, shards
@@ -29,9 +34,11 @@ from agt.training.ridge import labels, pulls, ridge, targets_of
 
 FLIPPED = (1, 3, 10, 30, 100, 300, 1000)
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+QUERIES = (100, 1_000, 10_000)
+ANSWERING = (250, 350, 500, 700, 1000, 1400, 2000, 3000)  # members to choose among for private answers
 ADULT = (125, 250, 350, 500, 700, 1000, 1400), (0.855, 0.848, 0.84)  # members to choose among; accuracies asked for
-IMDB = (250, 500, 700, 1000, 1500, 2000, 4000), (0.806, 0.795, 0.783, 0.768)
-IMAGES = (("mnist", "mnist_t10k.npz", (0.97, 0.945, 0.93)), ("pneumonia", "pneumoniamnist.npz", (0.82, 0.8, 0.77)))
+IMDB = (250, 500, 700, 1000, 1500, 2000, 3000, 4000, 5000), (0.806, 0.795, 0.783, 0.768)
+IMAGES = (("mnist", "mnist_t10k.npz", (0.97, 0.945, 0.93)), ("pneumonia", "pneumoniamnist.npz", (0.77, 0.75, 0.72)))
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,8 @@ class Split:
         return np.stack([ridge(self.rows[rows], targets[rows], strength) for rows in dealt])
 
 
-Found = list[tuple[float, np.ndarray, np.ndarray]]
-"""Of each setting: what it is called by, which test records are right, their stable distances."""
+Found = list[tuple[float, Evidence]]
+"""Of each setting: what it is called by, what it answers the test records."""
 
 
 def votes(split: Split, counts: Sequence[int], key: str) -> Found:
@@ -73,8 +80,11 @@ def votes(split: Split, counts: Sequence[int], key: str) -> Found:
         dealt = split.members(members, key)
         for strength in STRENGTHS:
             said = labels(split.rows[test], split.trained(dealt, strength))
-            vote = plain_vote(np.stack([(said == c).sum(axis=0) for c in range(split.classes)]), touches=1)
-            found.append((float(members), vote.prediction == split.labels[test], vote.distance))
+            tally = np.stack([(said == c).sum(axis=0) for c in range(split.classes)])
+            vote = plain_vote(tally, touches=1)
+            tally = abs(tally[1] - tally[0]) if split.classes == 2 else tally.T
+            known = split.labels[test], vote.prediction, vote.distance, split.classes, tally, vote.prediction
+            found.append((float(members), Evidence(*known)))
     return found
 
 
@@ -90,33 +100,52 @@ def flips(split: Split) -> Found:
             flips_to_turn(queries[at : at + 200] @ pulled.T, given, said[at : at + 200], split.classes, len(given) + 1)
             for at in parts
         ]
-        found.append((strength, said == split.labels[split.tested], np.concatenate(turned) - 1))
+        found.append((strength, Evidence(split.labels[split.tested], said, np.concatenate(turned) - 1, split.classes)))
     return found
 
 
-def reached(found: Found, asked: Sequence[float]) -> list[tuple[float, float, float]]:
-    """For each accuracy: (setting, accuracy, k at which half is certified), each half's settings chosen on the other."""
-    size = len(found[0][1])
-    halves = np.random.default_rng(0).permutation(size) % 2 == 0
+def reached(found: Found, asked: float) -> tuple[float, float, float]:
+    """(setting, accuracy, k at which half is certified), each half's setting chosen on the other."""
+
+    def worth(one: Evidence) -> tuple[float, float, float]:
+        enough = one.accuracy >= asked
+        return (1.0, float(np.median(one.distance)), one.accuracy) if enough else (0.0, one.accuracy, 0.0)
+
+    chosen = crossed(found, worth)
+    far = np.median(np.concatenate([one.distance for _, one in chosen]))
+    return _mean([setting for setting, _ in chosen]), _mean([one.accuracy for _, one in chosen]), float(far)
+
+
+def answered(found: Found, queries: int) -> tuple[float, float]:
+    """(members, expected accuracy of so many private answers), each half's setting chosen on the other."""
+    noisy = afford(MECHANISMS["gaussian_argmax"], Budget(1.0, 1e-5, queries), 2)
+    chosen = crossed(found, lambda one: one.expected(noisy))
+    return _mean([setting for setting, _ in chosen]), _mean([one.expected(noisy) for _, one in chosen])
+
+
+def crossed(found: Found, worth: Callable[[Evidence], Any]) -> Found:
+    """For each half of the test records, the setting that is worth most on the other half, and what it answers the half."""
+    half = np.random.default_rng(0).permutation(len(found[0][1].labels)) % 2 == 0
     best = []
-    for least in asked:
-        right, far, chosen = np.empty(size, dtype=bool), np.empty(size), []
-        for half in (halves, ~halves):
-            enough = [one for one in found if one[1][~half].mean() >= least] or [
-                max(found, key=lambda one: one[1][~half].mean())
-            ]
-            setting, hits, distance = max(enough, key=lambda one: (np.median(one[2][~half]), one[1][~half].mean()))
-            right[half], far[half] = hits[half], distance[half]
-            chosen.append(setting)
-        best.append((float(np.mean(chosen)), float(right.mean()), float(np.median(far))))
+    for report in (half, ~half):
+        setting, one = max(found, key=lambda each: worth(_part(each[1], ~report)))
+        best.append((setting, _part(one, report)))
     return best
+
+
+def _part(whole: Evidence, which: np.ndarray) -> Evidence:
+    return replace(whole, **{name: part[which] for name, part in vars(whole).items() if isinstance(part, np.ndarray)})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def reach(split: Split, name: str, tables: Sequence[Found], asked: Sequence[float]) -> None:
     """A line for each accuracy that is asked for: medians over the tables."""
     size = int((~split.tested).sum())
-    found = np.median([reached(one, asked) for one in tables], axis=0)
-    for least, (setting, accuracy, far) in zip(asked, found, strict=True):
+    for least in asked:
+        setting, accuracy, far = np.median([reached(one, least) for one in tables], axis=0)
         print(
             f"| {name}, {size:,} | {least:.3f} | {setting:g} | {accuracy:.4f} | {far:.0f} | {far / size:.2%} |", flush=True
         )
@@ -162,6 +191,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=5)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--flips", action="store_true")
+    parser.add_argument("--answers", action="store_true")
     options = parser.parse_args()
     tables = {"adult": ADULT, "imdb_minilm": IMDB}
     for data in public_sets(options.data_dir):
@@ -173,12 +203,16 @@ def main() -> None:
             elif options.flips:
                 reach(split, f"{data.name}, flips", [flips(split)], tables[data.name][1])
             else:
-                counts, asked = tables[data.name]
-                reach(split, data.name, [votes(split, counts, f"key {at}") for at in range(options.keys)], asked)
+                counts, asked = (ANSWERING, ()) if options.answers else tables[data.name]
+                keys = [votes(split, counts, f"key {at}") for at in range(options.keys)]
+                reach(split, data.name, keys, asked)
+                for queries in QUERIES if options.answers else ():
+                    members, expected = np.median([answered(one, queries) for one in keys], axis=0)
+                    print(f"| {data.name}, {queries:,} private answers | {members:g} | {expected:.4f} |", flush=True)
     for name, file, asked in IMAGES:
-        if name in options.only and not (options.speed or options.flips):
+        if name in options.only and not (options.speed or options.flips or options.answers):
             split = Split.of(*_images(options.data_dir / file, name), "scattering")
-            counts = (25, 50, 100, 200, 400)
+            counts = (11, 25, 50, 100, 200, 300, 400)
             reach(split, f"{name}, scattering", [votes(split, counts, f"key {at}") for at in range(options.keys)], asked)
 
 

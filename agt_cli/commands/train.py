@@ -12,6 +12,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, surroundings, targets
 from agt.quality import Quality, rate_words
@@ -25,6 +26,8 @@ from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinishe
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import caution_words, say_quality, unmet
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
+
+VOTES_FROM = 5_000  # records declared
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -57,6 +60,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     _say(record, dataset.name, words, quality, console)
     for line in unmet(model.conditions):
         console.note(line)
+    large = (dataset.declared_size or 0) >= VOTES_FROM and settings.certificate.name == "stability"
+    if large and isinstance(settings.source, Table) and len(dataset.classes) == 2:
+        console.note("certificate=votes certified more on all five tables of this kind that were tried (docs/recipe.md)")
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
     return result | ({"words": [*words, *earlier]} if words or earlier else {})

@@ -135,7 +135,10 @@ def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: st
 def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a.b,c d,y\n" + "".join(f"{n},{n},{n % 2}\n" for n in range(60)))
     table = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.declared_size=45", *TRAIN)
-    assert agt(*table, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").code == 0
+    for size in (45, 5000):
+        line = [word.replace("=45", f"={size}") for word in table if word != "-q"]
+        said = agt(*line, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").ended(0)
+        assert ("certificate=votes certified more" in said.err) == (size == 5000)  # as docs/recipe.md has it
     said = agt(*table, '+dataset.numeric={"a.b": [0, 60]}')
     assert (said.code, "names in a mapping take no quotes: {a.b: [0, 1]" in said.err) == (2, True)
 
