@@ -150,6 +150,22 @@ def test_flips_to_an_answer_move_by_one() -> None:
             assert (prices[u] <= nearest).all()
 
 
+@pytest.mark.parametrize("sure_of", [9, 12])
+def test_a_vote_asks_what_a_class_costs_whatever_the_answer_is(sure_of: int) -> None:
+    """One flip turns a member from 0 to 2, and what it takes to beat its answer falls from 3 to 1: the vote's may not."""
+    model, queries = fitted(20, 3, 5)
+    phi = model.phi(queries[:1])[0]
+    along = np.zeros((1, len(phi)), dtype=np.int32)
+    along[0, abs(phi).argmax()] = np.sign(phi[abs(phi).argmax()])
+    sure = [Pulled(np.repeat(along, sure_of, axis=0), np.full(sure_of, label)) for label in (0, 0, 1, 1)]
+    pull = np.array([-3, 3, 3, 3, 6], dtype=np.int32)[:, None] * along
+    before, after = (model._of([Pulled(pull, np.array([1, 0, 0, last, 2])), *sure]).certify(queries[:1]) for last in (0, 2))
+    assert [known.members[0, 0] for known in (before, after)] == [0, 2]
+    assert [known.prediction[0] for known in (before, after)] == [0, 0]
+    assert before.stable_distance[0] > 0
+    assert abs(before.stable_distance - after.stable_distance)[0] <= 1
+
+
 @pytest.mark.parametrize(("n", "width"), [(0, 3), (4, 6), (300, 3), (700, 40)])
 def test_weights_are_those_of_ridge_and_no_label_is_part_of_what_moves_them(n: int, width: int) -> None:
     rng = np.random.default_rng(n)
