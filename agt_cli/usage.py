@@ -106,6 +106,18 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "start": Command(
+        "agt_cli/commands/start",
+        "start",
+        "FILE: from a table to a model by a few questions: how good it is, how private answers could be; nothing is spent",
+        (
+            "agt start loans.csv                           asks what it must",
+            "agt start loans.csv label=default id=none public=yes purpose=both eps=1",
+            "agt start loans.csv answers=answers.yaml eps=0.5",
+        ),
+        (Word("file", free="FILE"),),
+        recorded=False,
+    ),
     "train": Command(
         "agt_cli/commands/train",
         "train",

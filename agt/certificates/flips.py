@@ -19,10 +19,13 @@ Formal guarantees
     A public record's label counts as one that may flip: distances are shorter by that, and all of this holds.
     Range. sum_i |a_i| <= 2^51.1 (ridge.py): h, every g_i and every sum of them are integers below 2^53 in size, and so are
     all partial sums: exact in float64, in any order.
-    Votes. Shards are disjoint, a flip is in one of them, and d_j is member j's. ``certified_vote`` with costs c_j = d_j and
-    m = 1 is sound and 1-Lipschitz: its proof asks of c_j what is shown here. Of two classes it is exact, as a member that
-    turns can turn one way only and members are turned each by flips of its own; of more classes a member's d_j may be the
-    price of another rival than the one that the vote is turned to, and L is a lower bound.
+    Votes. Shards are disjoint, and a flip is in one of them. Let d_cu be the least number of flips after which u beats c,
+    whatever the answer: a distance to a set of labels, so one flip moves it by at most 1 (and where nothing gets there,
+    nothing does from a neighbour). A(u) = max over c of d_cu is 0 just where u is the answer, moves by at most 1, and u is
+    answered only after A(u) flips at least: the prices that ``certified_vote`` asks for, with m = 1. With w the answer
+    A(u) >= d_wu >= d, and the class that d flips lead to has A <= d: so the least A(u) is d. A single d_wu would not do: it
+    may move by more where w does. Two classes have one price, and L is exact, as members are turned each by flips of its
+    own; of more, a member may not get to u in A(u) flips, and L is a lower bound.
 
 Source: method.md section 14; compare Rosenfeld et al. 2020 (certified robustness to label flips), Levine and Feizi 2021.
 """
@@ -30,23 +33,40 @@ Source: method.md section 14; compare Rosenfeld et al. 2020 (certified robustnes
 import numpy as np
 
 
-def flips_to_turn(pulls: np.ndarray, given: np.ndarray, answers: np.ndarray, classes: int, never: int) -> np.ndarray:
-    """[m] int64: d of each query.
+def flips_to_beat(pulls: np.ndarray, given: np.ndarray, over: np.ndarray, classes: int, never: int) -> np.ndarray:
+    """[C, m] int64: of each query the least number of flips after which a class beats another, 0 where it is that one.
 
     Args:
         pulls: [m, n] float64 integers, a_i of each query.
         given: [n] the records' labels.
-        answers: [m] what each query is answered.
+        over: [m] which class is to be beaten.
         classes: how many there are.
-        never: what d is where no labels change the answer, above n.
+        never: what the number is where no labels do it, above n.
     """
-    least = np.full(len(answers), never, dtype=np.int64)
+    least = np.zeros((classes, len(over)), dtype=np.int64)
     for rival in range(classes):
-        rows = np.flatnonzero(answers != rival)
-        winner, pull = answers[rows, None], pulls[rows]
+        rows = np.flatnonzero(over != rival)
+        winner, pull = over[rows, None], pulls[rows]
         lead = ((given == winner).astype(np.int8) - (given == rival)) * pull
         need = lead.sum(axis=1, keepdims=True) + (winner < rival)
         gains = np.sort(np.abs(pull) + lead, axis=1)[:, ::-1].cumsum(axis=1)
-        flips = 1 + (gains < need).sum(axis=1)
-        least[rows] = np.where(flips > len(given), least[rows], np.minimum(least[rows], flips))
+        flips = (need[:, 0] > 0) * (1 + (gains < need).sum(axis=1))
+        least[rival, rows] = np.where(flips > len(given), never, flips)
     return least
+
+
+def flips_to_turn(pulls: np.ndarray, given: np.ndarray, answers: np.ndarray, classes: int, never: int) -> np.ndarray:
+    """[m] int64: d of each query, ``answers`` [m] being what each is answered. Arguments as above."""
+    return of_others(flips_to_beat(pulls, given, answers, classes, never), answers)
+
+
+def of_others(prices: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """[m] the least of [C, m] prices of other classes than the answer."""
+    least: np.ndarray = np.where(np.arange(len(prices))[:, None] == answers, np.iinfo(np.int64).max, prices).min(axis=0)
+    return least
+
+
+def flips_to_answer(pulls: np.ndarray, given: np.ndarray, classes: int, never: int) -> np.ndarray:
+    """[C, m] int64: A(u). Arguments as above."""
+    over = (np.full(len(pulls), c) for c in range(classes))
+    return np.max([flips_to_beat(pulls, given, each, classes, never) for each in over], axis=0)

@@ -18,6 +18,11 @@ Formal guarantees
     quotient of two floats is never half way), and floats are no denser above N + 1. So ceil(fl(Q')) <= ceil(fl(Q)) + 1.
     Different labels i, i': M_ii' >= 0 >= M'_ii', each at most w in size, so Q, Q' <= 1 and L = L' = 0, as the mechanisms
     need.
+    Prices (votes.py, ``certified_vote``): A(u) = 0 for the label, else max(1, ceil(q_u)), q_u = fl(M_u / w), M_u the
+    rounded lead of the greatest logit over u's; the least of them is max(1, ceil(q)) = L + 1, as rounding is monotone.
+    (r) Where A(u) > k >= 1, M_u > k w as above, so M'_iu > 0: the neighbour's label is not u. (s) M_u = max over c of
+    M_cu, each of which moves by at most w between neighbours, and so do M_u, and by at most 1 Q_u and ceil(q_u). If u
+    is the label of the one, its M'_u = 0, so Q_u <= 1 and A(u) <= 1 on the other side.
     Envelopes (envelope.py): lower(0) = M, the signed margin, and lower(j) = fl(lower(j-1) - w). |M - M'| <= w and M' is a
     float, so M' >= fl(M - w) = lower(D, 1): rounding is monotone. With lower(D', j-1) >= lower(D, j) one more step of the
     same w keeps it so, w being the query's own and public. The upper bounds mirror it.
@@ -127,6 +132,15 @@ def certify_linear(trained: LinearTrained, phi: np.ndarray, relation: RelationNa
     share = margin / step
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
     return ClosedForm.of(ks, relation, prediction, margin > idle, distance)
+
+
+def prices_linear(trained: LinearTrained, phi: np.ndarray) -> np.ndarray:
+    """[C, n] int64: edits without which a head of C > 2 classes answers no query so. Arguments as above."""
+    logits, (step, _) = _finite_logits(trained, phi), _moves(trained, phi)
+    behind = np.ceil((logits.max(axis=1) - logits.T) / step)
+    prices = np.clip(behind, 1, FARTHEST + 1).astype(np.int64)
+    prices[labels_of(logits), np.arange(len(phi))] = 0
+    return prices
 
 
 def envelope_linear(trained: LinearTrained, phi: np.ndarray, ks: tuple[int, ...]) -> Envelope:

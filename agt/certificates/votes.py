@@ -5,33 +5,36 @@ One k of the relation changes at most m members (``Relation.touches``): m = 1 fo
 paper_privacy, where it may take a unit out of one shard and put one into another.
 
 Formal guarantees of ``certified_vote``
-    Let y_i be member i's label, L_i its distance, c_i = L_i + 1. Let F = min over vote vectors v with another winner than y
-    of sum_i [v_i != y_i] c_i; then L = ceil(F / m) - 1.
+    Let A_i(u) >= 0 be integers, one for each member i and class u, with A_i(u) = 0 where u is its label y_i and >= 1 else:
+    prices, of which is asked that
+      (s) an edit of shard i (one k as the shard sees it: a unit gone, one come, or both) moves A_i(u) by at most 1, and
+      (r) a edits of shard i make member i answer u only if a >= A_i(u).
+    (r) follows from (s), A_i(u) being 0 where u is the answer. What is known of a member alone, its distance L_i, is the
+    price c_i = L_i + 1 of every other class: if the label stays, c_i moves by at most 1; if it turns from y to y', L_i = 0
+    on both sides, and prices of y, of y' and of any third class are 0 and 1, 1 and 0, 1 and 1. Closed forms know more
+    (stability.py, flips.py): how far each class is behind.
+    Let F = min over vote vectors v with another winner than y of sum_i A_i(v_i); then L = ceil(F / m) - 1.
     Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
-    edits that reach shard i, they sum to at most k, and y_i stands while a_i + b_i < c_i. For m = 2 the edits take out k
+    edits that reach shard i, they sum to at most k, and v_i needs a_i + b_i >= A_i(v_i). For m = 2 the edits take out k
     units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
     and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, a tube's c 2 k, and
-    a_i + b_i <= 2 max(a_i, b_i)), so y_i stands while max(a_i, b_i) < c_i. Either way a changed label has
-    a_i + b_i >= c_i, and turning y into v takes sum_i [v_i != y_i] c_i <= sum_i (a_i + b_i) <= m k. So F <= m k where the
-    winner changes, and k <= L has m k < F.
-    1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone, one
-    come or both: all within one k of the relation for its shard (relations.py). So for such a member i either y_i
-    stays and c_i moves by at most 1, or y_i changes and c_i = 1 on both sides: either way the cost of each v moves by at
-    most m. If the winner is the same, the minimum is over the same v, F moves by at most m, and ceil(F / m) by at most 1.
-    If it differs, each side's votes are a v of the other, which differ in members whose c_i = 1, at most m of them: so
-    1 <= F <= m and L = 0 on both sides.
+    a_i + b_i <= 2 max(a_i, b_i)), so v_i needs max(a_i, b_i) >= A_i(v_i). Either way turning y into v takes
+    F <= sum_i A_i(v_i) <= sum_i (a_i + b_i) <= m k. So F <= m k where the winner changes, and k <= L has m k < F.
+    1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone,
+    one come or both: all within one k of the relation for its shard (relations.py), so that by (s) the price of each v
+    moves by at most m. If the winner is the same, the minimum is over the same v, F moves by at most m, and ceil(F / m)
+    by at most 1. If it differs, each side's votes are a v of the other, which differ in at most m members, whose prices
+    are 0 on the one side and so at most 1 on the other: 1 <= F <= m and L = 0 on both sides.
     The same holds with L_i counted in steps of a grid (box.py, ``grid_index``), of which only the second part is asked.
-    Single edits. Where one k replaces a unit (m = 2), a linear head's L_i counts the edits of its shard one by one, each a
-    unit gone or a unit come (``LinearModel.by_edit``): sound and 1-Lipschitz for such edits, as under add_remove. F and L
-    are the same functions of these L_i.
+    Single edits. Where one k replaces a unit (m = 2), a linear head's prices count the edits of its shard one by one,
+    each a unit gone or a unit come (``LinearModel.by_edit``): (s) and (r) for such edits, as under add_remove. F and L
+    are the same functions of these prices.
     Sound: shard i loses a_i units and gains b_i, which are a_i + b_i edits, those gone first, so that whatever lies between
-    is part of a shard that was trained on (n_max). y_i stands while a_i + b_i < c_i; the rest is as above, F <= 2 k.
-    1-Lipschitz. One edit moves c_i by at most 1, and turns y_i only where c_i = 1 on both sides. If a replacement takes
-    from one shard and puts into another, it is one edit of each, and the argument above holds as it stands, F <= 2
-    included. If both fall into one shard i, they are two edits of it. Either y_i stays and c_i moves by at most 2; or y_i
-    turns, and c_i <= 2 on both sides, since two edits turn no label of L_i >= 2: the cost of each v, 0 or c_i, moves by at
-    most 2. With the same winner F moves by at most 2 and L by at most 1. With another, each side's votes are a v of the
-    other that differs in i alone, F <= c_i <= 2, and L = 0 on both sides.
+    is part of a shard that was trained on (n_max). v_i needs a_i + b_i >= A_i(v_i); the rest is as above, F <= 2 k.
+    1-Lipschitz. If a replacement takes from one shard and puts into another, it is one edit of each, and the argument above
+    holds as it stands. If both fall into one shard i, they are two edits of it: A_i(u) moves by at most 2, and nothing
+    else does. With the same winner F moves by at most 2 and L by at most 1. With another, each side's votes are a v of the
+    other that differs in i alone, A_i(v_i) <= 2, so F <= 2 and L = 0 on both sides.
     The way from a shard to its neighbour leads through one with a unit fewer. B, n_max and what else rests on a size are
     the run's constants there too, as everywhere (condition c): a member's share of the declared size, or numbers of the
     configuration. Where nothing was declared they are the shard's own number, c is not held, and either kind of distance
@@ -39,13 +42,18 @@ Formal guarantees of ``certified_vote``
     Members without such a count (boxes, tubes) enter with that of k, beside others or not: a label that turns has
     a_i + b_i >= max(a_i, b_i) >= c_i, and c_i moves by at most 1 where both edits fall into one shard.
     Range. Distances are at most 2^31: those of boxes end with the grid (2^30), closed forms are capped there, a public
-    constant, so that no data make a vote fail. T members cost T (2^31 + 1) at most, below 2^45 for T <= 10^4. Sums that
-    hold a ``_NEVER`` are replaced by it before they are compared.
-    The code computes F exactly. For a rival class r to win, the gap n_y - n_r must shrink by at least the gap, plus one if
-    the tie would still go to y (ties go to the smaller class). A voter of y who moves to r shrinks it by 2, any other by 1;
-    each at its own cost, so of each kind the cheapest move first. Moves to a third class are never cheaper than to r.
-    With two classes this is method.md's rule: the m cheapest among the majority voters, m = ceil((n1-n0)/2) if the vote
-    is 1 and floor((n0-n1)/2) + 1 if it is 0.
+    constant, so that no data make a vote fail (the less of a price and a constant obeys (s) and (r) as the price does). T
+    members cost T (2^31 + 1) at most, below 2^45 for T <= 10^4, and ``_NEVER`` is far above any sum of such.
+    The code computes F exactly. Another wins where for some class r the gap n_y - n_r has shrunk by itself at least, plus
+    one if the tie would still go to y (ties go to the smaller class); F is the least over r. A voter of y shrinks it by 2
+    for p_i = A_i(r), by 1 for q_i = c_i <= p_i, the cheapest other class; a voter of a third class by 1 for A_i(r).
+    Of voters of y with p_i < 2 q_i no more than one goes for q_i in some cheapest way: of two that did, the less of p_i
+    and p_j closes as much for at most (p_i + p_j) / 2 < q_i + q_j. The others' two halves, q_i and p_i - q_i >= q_i,
+    are units like third voters' moves: whoever takes the cheapest units takes a first half before its second. So F's
+    part for r is the least, over the number of pairs, of the cheapest pairs, with one single or none, and the cheapest
+    units for the rest.
+    With one price for every class this is the rule for two: the m cheapest among the majority voters, m =
+    ceil((n1-n0)/2) if the vote is 1 and floor((n0-n1)/2) + 1 if it is 0.
 
 Formal guarantees of ``plain_vote``
     The same with every L_i = 0, for members of which nothing is known but that they are functions of their own shards: all
@@ -194,13 +202,17 @@ def _ks(longest: int) -> tuple[int, ...]:
     return (*range(0, longest, step), max(longest, 1))
 
 
-def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:
+def certified_vote(
+    labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int, prices: np.ndarray | None = None
+) -> Vote:
     """The plurality vote with its stable distance.
 
     Args:
         labels: [T, n] integers 0..C-1, each member's label of each query.
         distances: [T, n] integers >= 0, each member's stable distances.
         touches: m, how many members one k of the relation can change (``Relation.touches``).
+        prices: [C, T, n] integers, A_i(u): edits without which no member answers so, of other classes than its own at least
+            ``distances + 1``, and that of one; None: that of each.
 
     Raises:
         ConfigError: shapes or values do not fit.
@@ -208,18 +220,28 @@ def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, 
     if touches < 1:
         raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
     labels, distances = _checked(labels, distances, classes)
+    some, votes = max(1, _AT_ONCE // len(labels)), []
+    for at in range(0, max(labels.shape[1], 1), some):
+        few = slice(at, at + some)
+        asked = None if prices is None else prices[:, :, few]
+        winner, least = _cheapest_change(labels[:, few], distances[:, few] + 1, classes, asked)
+        votes.append(_won(winner, least, touches))
+    return Vote.joined(votes)
+
+
+def _cheapest_change(
+    labels: np.ndarray, cost: np.ndarray, classes: int, prices: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """([n] the winner, [n] F) of members' labels [T, n] and what it costs to turn each [T, n]."""
     counts = _counts(labels, classes)
-    winner = counts.argmax(axis=0)
-    cost = distances + 1
-    queries = np.arange(labels.shape[1])
-    leaving = _cheapest(cost, labels == winner)
-    least = np.full(labels.shape[1], np.iinfo(np.int64).max)
+    winner, queries = counts.argmax(axis=0), np.arange(labels.shape[1])
+    least = np.full(labels.shape[1], _NEVER)
     for rival in range(classes):
         gap = counts[winner, queries] - counts[rival] + (winner < rival)
-        joining = _cheapest(cost, (labels != winner) & (labels != rival))
-        price = _price(leaving, joining, gap)
-        least = np.minimum(least, np.where(winner == rival, least, price))
-    return _won(winner, least, touches)
+        price = cost if prices is None else prices[rival]
+        leaving, joining = labels == winner, (labels != winner) & (labels != rival)
+        least = np.where(winner == rival, least, np.minimum(least, _price(cost, price, leaving, joining, gap)))
+    return winner, least
 
 
 def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
@@ -265,29 +287,40 @@ def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
     return np.stack([(labels == c).sum(axis=0) for c in range(classes)]).astype(np.int64)
 
 
-_NEVER = np.int64(2**62)  # the price of one voter more than there are
+_NEVER = np.int64(2**60)  # the price of one voter more than there are
+_AT_ONCE = 2**22  # members times queries
 
 
-def _cheapest(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """[T+1, n]: the sum of the j smallest costs among the voters chosen, ``_NEVER`` where there are fewer than j."""
-    ordered = np.sort(np.where(among, cost, _NEVER), axis=0)
-    missing = ordered == _NEVER
-    sums = np.where(missing, 0, ordered).cumsum(axis=0)
-    sums = np.where(missing, _NEVER, sums)
-    return np.vstack([np.zeros(cost.shape[1], dtype=np.int64), sums])
-
-
-def _price(leaving: np.ndarray, joining: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    """[n]: the least price of closing the gap with moves: ``leaving`` the winner counts 2, ``joining`` the rival 1."""
-    members = len(leaving) - 1
+def _price(single: np.ndarray, double: np.ndarray, leaving: np.ndarray, joining: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """[n]: the least price of closing the gap [n]: a member [T, n] of ``leaving`` shrinks it by 1 for ``single``, by 2 for
+    ``double``; one of ``joining`` by 1 for ``double``."""
+    second = double - single
+    halves, pairs = leaving & (second >= single), leaving & (second < single)
+    units = _sums(np.sort(_of(np.concatenate([single, second, double]), np.concatenate([halves, halves, joining])), axis=0))
+    order = np.argsort(_of(double, pairs), axis=0, kind="stable")
+    double, single, saved = (
+        np.take_along_axis(each, order, axis=0)
+        for each in (_of(double, pairs), _of(single, pairs), np.where(pairs, second, 0))
+    )
+    even, last = _sums(double), len(units) - 1
+    others = np.minimum.accumulate(single[::-1], axis=0)[::-1]  # the cheapest single that is not among the first
+    odd = np.minimum(even[1:] - np.maximum.accumulate(saved, axis=0), even[:-1] + others)
     best = np.full(len(gap), _NEVER)
-    for moves in range(members + 1):
-        rest = np.maximum(gap - 2 * moves, 0)
-        price = np.take_along_axis(joining, np.minimum(rest, members)[None], axis=0)[0]
-        price = np.where(rest > members, _NEVER, price)
-        never = (leaving[moves] == _NEVER) | (price == _NEVER)
-        best = np.minimum(best, np.where(never, _NEVER, leaving[moves] + price))
+    for moved, some in ((0, even), (1, odd)):
+        for count, price in enumerate(some):
+            rest = np.clip(gap - 2 * count - moved, 0, last)
+            best = np.minimum(best, price + np.take_along_axis(units, rest[None], axis=0)[0])
     return best
+
+
+def _of(prices: np.ndarray, among: np.ndarray) -> np.ndarray:
+    return np.where(among, prices, _NEVER)
+
+
+def _sums(ordered: np.ndarray) -> np.ndarray:
+    """[T+1, n]: the sum of the first j prices, ``_NEVER`` where there are fewer than j."""
+    sums = np.where(ordered == _NEVER, _NEVER, np.where(ordered == _NEVER, 0, ordered).cumsum(axis=0))
+    return np.vstack([np.zeros(ordered.shape[1], dtype=np.int64), sums])
 
 
 def _checked(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,7 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
 SHARE = 0.5  # of mu^2, for S
-STRENGTH = 2.0  # of the ridge, times s sqrt d: about the largest eigenvalue of the noise on G
+STRENGTH = 0.5  # of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
 WIDEST = 2048  # that sums are kept of: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
 NARROW = 400  # what wider features are brought down to
 _BLOCK = 4096

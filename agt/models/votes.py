@@ -20,8 +20,8 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, named, symmetric_fact
-from agt.certificates.flips import flips_to_turn
-from agt.certificates.votes import VoteCertificates, certified_vote, plain_vote
+from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
+from agt.certificates.votes import Vote, VoteCertificates, certified_vote, plain_vote
 from agt.data.dataset import ROWS, Records
 from agt.distributed import group
 from agt.errors import UnsoundError
@@ -330,18 +330,24 @@ class FlipModel(VotesModel):
         largest = max(len(one.given) for one in self.members)
         some = min(ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1))))
         parts = group().shared(count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count))
-        members, distances = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
-        vote = certified_vote(members, distances, classes, touches=RELATIONS[relation].touches)
+        labels, turns, votes = zip(*parts, strict=True)
+        members, distances, vote = np.concatenate(labels, axis=1), np.concatenate(turns, axis=1), Vote.joined(votes)
         if ks is not None:
             return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
         return VoteCertificates.of_members(relation, vote, vote, members, distances, classes)
 
-    def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([T, n] each member's labels, [T, n] int64 their distances)."""
-        phi, classes = self.phi(features), self.problem.classes
-        queries, members = whole(phi.astype(np.float64)), self.labels(phi)
-        costs = [
-            flips_to_turn(queries @ one.pulls.T.astype(np.float64), one.given, answers, classes, self._never)
-            for one, answers in zip(self.members, members, strict=True)
-        ]
-        return members, np.stack(costs) - 1
+    def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
+        """([T, n] each member's labels, [T, n] int64 their distances, the vote)."""
+        phi, classes, never = self.phi(features), self.problem.classes, self._never
+        queries, members, prices = whole(phi.astype(np.float64)), self.labels(phi), list[np.ndarray]()
+        for one, answers in zip(self.members, members, strict=True):
+            pulled = queries @ one.pulls.T.astype(np.float64)
+            exact = len(self.members) == 1 or classes == 2  # one rival is enough to know
+            prices.append(
+                flips_to_beat(pulled, one.given, answers, classes, never)
+                if exact
+                else flips_to_answer(pulled, one.given, classes, never)
+            )
+        distances = np.stack([*map(of_others, prices, members)]) - 1
+        touches = RELATIONS[self.settings.relation.name].touches
+        return members, distances, certified_vote(members, distances, classes, touches=touches, prices=np.stack(prices, 1))

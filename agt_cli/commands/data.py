@@ -35,7 +35,7 @@ HEAD = """\
 # The table {file}, as agt data inspect saw it: not public while from_data names anything
 #
 # For the owner of the data alone until then: the ranges and lists of values below were read off its records, one of
-# which can move them, and the comments tell extremes. No claim of privacy holds so far (condition e). What to do:
+# which can move them, and the comments tell extremes. No claim of privacy holds until then (condition e). What to do:
 #   1. Replace what from_data names by what is publicly known (an age: [0, 120]), and take its name off that list.
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
@@ -219,8 +219,12 @@ def from_data(inspection: Inspection) -> tuple[str, ...]:
     return (*(column.name for column in inspection.features if not column.public), CLASSES)
 
 
-def dataset_yaml(inspection: Inspection, name: str) -> str:
+def dataset_yaml(inspection: Inspection, name: str, unsaid: Iterable[str] | None = None, size: int | None = None) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
+
+    Args:
+        unsaid: what of ``from_data`` nobody has declared public; None: all of it.
+        size: the number of training records that is declared public; None: none is.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -230,7 +234,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
     if "???" in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
-    markers = dict.fromkeys(marker for column in inspection.features for marker in column.markers)
+    markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
     form, id = inspection.form, "null    # each record is named by a hash of its own content"
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
@@ -248,7 +252,8 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"label: {_scalar(str(inspection.label))}",
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
-        f"declared_size: null    # {SIZE}",
+        *(["id_permanent: true"] if said and inspection.id is not None else []),
+        f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
         f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
@@ -256,7 +261,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
             "numeric", {c: f"[{', '.join(bound(c, edge) for edge in c.numeric)}]" for c in inspection.features if c.numeric}
         ),
         *_mapping("categorical", {c: _list(c.categorical) for c in inspection.features if c.categorical}),
-        f"from_data: {_list(from_data(inspection))}",
+        f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
     ]
     if inspection.left_out:
         lines += ["# left out:", *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out)]

@@ -11,6 +11,7 @@ from typing import Any
 from rich import box
 from rich.console import Console as Rich
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.prompt import Prompt
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -88,6 +89,13 @@ class Console:
         with rich.capture() as text:  # rich would end the process where nobody reads
             rich.print(*parts, sep="\n")
         put(text.get().removesuffix("\n"), "stdout")
+
+    def ask(self, text: str, usual: str) -> str:
+        """What whoever sits at the terminal answers; an empty line: the usual. No more input counts as an interruption."""
+        try:
+            return Prompt.ask(Text(visible(text, "\n")), default=usual, show_default=bool(usual))
+        except EOFError:
+            raise KeyboardInterrupt from None
 
     def emit(self, value: dict[str, Any]) -> None:
         """The one object of --json."""

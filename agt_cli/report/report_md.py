@@ -428,9 +428,7 @@ def predict_report(
     """
     return document(
         f"# Private labels: {plain(dataset)}",
-        f"**{publishable} may be published, once.**"
-        if publishable
-        else "**Nothing may be published: no guarantee holds.**",
+        publish_headline(publishable),
         f"{plain(queries)}, answered by `{mechanism}`.",
         "## What is guaranteed",
         words,

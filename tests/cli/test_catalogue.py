@@ -46,6 +46,10 @@ TUBE = "train dataset=digits certificate=tube model.hidden=[8] "
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
 CONFIGURED = f"""
+start t.csv public=perhaps | 2 | public.0: unknown value 'perhaps' | ranges
+start t.csv purpose=fun | 2 | purpose: unknown value 'fun' | certificates
+start t.csv eps=0 | 2 | eps:
+start digits.csv | 2 | one of agt's own | name=my_digits
 runs state=lost | 2 | state: unknown value 'lost' | killed
 runs command=trian | 2 | command=trian | did you mean 'train'
 runs where=accuracy | 2 | where: 'accuracy' is no comparison
@@ -449,6 +453,8 @@ predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 
 data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: no column or key 'text'
 data prepare amex | 4 | train_data.csv is not there | kaggle
+start @no.csv | 4 | no.csv
+start @ok.csv | 2 | no terminal to ask at | public=yes, no or some of | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
 data inspect @empty.csv | 2 | empty.csv
 audit summary run=@box | 2 | no finished audit of it lies below outputs

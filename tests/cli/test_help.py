@@ -22,6 +22,7 @@ MISSING = [
     ["verify", "nowhere"],
     ["train", "dataset=table", "dataset.path=nowhere.csv"],
     ["data", "inspect", "nowhere.csv"],
+    ["start", "nowhere.csv"],
 ]
 PROBE = f"""
 import json, sys
@@ -34,7 +35,7 @@ print(json.dumps([codes, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules)
 def test_help_and_a_wrong_path_import_neither_torch_nor_hydra(tmp_path: Path) -> None:
     home = {**os.environ, "PYTHONPATH": str(Path(agt_cli.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, cwd=tmp_path, env=home)
-    assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0, 0, 0, 0, 2, 2, 2, 2, 4, 4], []]
+    assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4], []]
 
 
 def test_version_is_the_package_s(process: Agt) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import agt
 from agt.audit.neighbours import retrained
-from agt.certificates.flips import flips_to_turn
+from agt.certificates.flips import flips_to_answer, flips_to_turn
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import dataset_of
@@ -126,6 +126,44 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
         apart = (every != given).sum(axis=1)[answers != answers[here]]
         price = flips_to_turn(pull[None], given, answers[here], classes, 9)
         assert price[0] == apart.min(initial=9)
+
+
+def test_flips_to_an_answer_move_by_one() -> None:
+    """0 for the answer alone, the least of the others is what turns it, and no labelling is nearer than its price."""
+    rng, classes = np.random.default_rng(1), 3
+    every = np.array([*product(range(classes), repeat=5)])
+    apart = (every[:, None] != every).sum(axis=2)
+    for _ in range(12):
+        pull = rng.integers(-3, 4, size=5).astype(np.float64)
+        scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
+        answers = scores.argmax(axis=1)
+        prices = np.stack([flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1)
+        assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
+        assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
+        turns = [
+            flips_to_turn(pull[None], given, answer[None], classes, 9)[0]
+            for given, answer in zip(every, answers, strict=True)
+        ]
+        assert np.array_equal(np.sort(prices, axis=0)[1], turns)
+        for u in range(classes):
+            nearest = np.where(answers == u, apart, 9).min(axis=1)
+            assert (prices[u] <= nearest).all()
+
+
+@pytest.mark.parametrize("sure_of", [9, 12])
+def test_a_vote_asks_what_a_class_costs_whatever_the_answer_is(sure_of: int) -> None:
+    """One flip turns a member from 0 to 2, and what it takes to beat its answer falls from 3 to 1: the vote's may not."""
+    model, queries = fitted(20, 3, 5)
+    phi = model.phi(queries[:1])[0]
+    along = np.zeros((1, len(phi)), dtype=np.int32)
+    along[0, abs(phi).argmax()] = np.sign(phi[abs(phi).argmax()])
+    sure = [Pulled(np.repeat(along, sure_of, axis=0), np.full(sure_of, label)) for label in (0, 0, 1, 1)]
+    pull = np.array([-3, 3, 3, 3, 6], dtype=np.int32)[:, None] * along
+    before, after = (model._of([Pulled(pull, np.array([1, 0, 0, last, 2])), *sure]).certify(queries[:1]) for last in (0, 2))
+    assert [known.members[0, 0] for known in (before, after)] == [0, 2]
+    assert [known.prediction[0] for known in (before, after)] == [0, 0]
+    assert before.stable_distance[0] > 0
+    assert abs(before.stable_distance - after.stable_distance)[0] <= 1
 
 
 @pytest.mark.parametrize(("n", "width"), [(0, 3), (4, 6), (300, 3), (700, 40)])

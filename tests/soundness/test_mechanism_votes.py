@@ -49,6 +49,50 @@ def test_against_every_vote_vector(members: int, classes: int) -> None:
     assert vote.prediction.tolist() == [int(np.bincount(labels[:, q], minlength=classes).argmax()) for q in range(60)]
 
 
+def priced(members: int, classes: int, n: int, seed: int, top: int = 9) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels and distances [T, n], and prices [C, T, n], some of which are more than twice the least and some less."""
+    labels, _ = ensembles(members, classes, n, seed)
+    prices = rng(seed + 1).integers(1, top + 1, (classes, members, n))
+    own = np.arange(classes)[:, None, None] == labels
+    return labels, np.where(own, top, prices).min(axis=0) - 1, np.where(own, 0, prices)
+
+
+@pytest.mark.parametrize(("members", "classes"), [(1, 3), (2, 3), (4, 3), (5, 3), (6, 3), (4, 4), (5, 4)])
+def test_prices_of_each_class_against_every_vote_vector(members: int, classes: int) -> None:
+    labels, distances, prices = priced(members, classes, 120, seed=members)
+    vote = certified_vote(labels, distances, classes, touches=1, prices=prices)
+    every = np.array([*product(range(classes), repeat=members)])
+    won = (every[..., None] == np.arange(classes)).sum(axis=1).argmax(axis=1)
+    for q in range(labels.shape[1]):
+        costs = prices[every, np.arange(members), q].sum(axis=1)[won != vote.prediction[q]]
+        assert vote.distance[q] == costs.min() - 1
+    assert (vote.distance > certified_vote(labels, distances, classes, touches=1).distance).any() == (members > 1)
+
+
+@pytest.mark.parametrize("touches", [1, 2])
+def test_neighbours_of_priced_votes(touches: int) -> None:
+    """Prices move by one, and the label goes to a class whose price comes to 0: distances move by one, labels turn at 0."""
+    draw, n, members, classes = rng(5), 20_000, 4, 3
+    labels, distances, prices = priced(members, classes, n, seed=7, top=3)
+    near = prices.copy()
+    for member in draw.permuted(np.tile(np.arange(members), (n, 1)), axis=1)[:, :touches].T:
+        here, at = near[:, member, np.arange(n)], np.arange(n)
+        moved = np.clip(here + draw.integers(-1, 2, here.shape), 1, None)
+        may = np.where(here <= 1, draw.random(here.shape), -1).argmax(axis=0)  # whose price may come to 0
+        moved[may, at] = 0
+        near[:, member, at] = np.where(abs(moved - here) <= 1, moved, here)
+    after = near.argmin(axis=0)
+    assert ((near == 0).sum(axis=0) == 1).all()
+    least = np.where(np.arange(classes)[:, None, None] == after, 99, near).min(axis=0) - 1
+    one = certified_vote(labels, distances, classes, touches=touches, prices=prices)
+    other = certified_vote(after, least, classes, touches=touches, prices=near)
+    turned = one.prediction != other.prediction
+    assert turned.any()
+    assert abs(one.distance - other.distance).max() == 1
+    assert not one.distance[turned].any()
+    assert not other.distance[turned].any()
+
+
 def test_method_rule_for_two_classes() -> None:
     """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md section 4)."""
     labels, distances = ensembles(9, 2, 500, seed=5, top=30)

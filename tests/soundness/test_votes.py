@@ -249,18 +249,19 @@ HEADS: dict[str, Any] = {
     "erm": {"certificate": "erm", "weight_decay": 5.0, "lr": 0.1},
     "two rows a unit": {"certificate": "stability", "lr": 0.01, "epochs": 1, "unit_rows": 2, "batch": {"count": 1}},
     "margins": {"certificate": "erm", "weight_decay": 5.0, "lr": 0.1, "vote": "margins", "margin_clip": 0.05},
+    "three classes": {"certificate": "stability", "lr": 0.01, "epochs": 1, "batch": {"count": 1}, "classes": 3},
 }
 
 
-def heads(relation: str = "substitute", unit_rows: int = 1, **settings: Any) -> EnsembleModel:
+def heads(relation: str = "substitute", unit_rows: int = 1, classes: int = 2, **settings: Any) -> EnsembleModel:
     """Three members, ``EACH`` units in each shard."""
     rng, names = np.random.default_rng(3), np.array([f"r{at}" for at in range(60)])
     home = shards(names, EnsembleConfig(members=3))
     units = np.repeat(np.concatenate([names[home == member][:EACH] for member in range(3)]), unit_rows)
     n = len(units)
-    y = (rng.random(n) < 0.7) * 1
-    x = np.stack([np.where(y, 3.0, -3.0) + rng.normal(size=n), rng.normal(size=n)], axis=1)
-    declared = agt.Declared(classes=[0, 1], size=n, features=True, settings=True, ids=True)
+    y = (rng.random(n) < 0.7) * 1 if classes == 2 else rng.choice(3, n, p=[0.1, 0.7, 0.2])
+    x = np.stack([np.array([-3.0, 3.0, 0.0])[y] + rng.normal(size=n), 3 * (y == 2) + rng.normal(size=n)], axis=1)
+    declared = agt.Declared(classes=[*range(classes)], size=n, features=True, settings=True, ids=True)
     ids = np.array([f"{unit}/{at}" for at, unit in enumerate(units)]) if unit_rows > 1 else units
     known = {"ids": ids, "declared": declared, "units": units, "clip": 0.5, "compute": {"threads": 1}} | settings
     model = agt.fit(x, y, members=3, relation=relation, unit_rows=unit_rows, **known).model  # type: ignore[arg-type]
@@ -283,7 +284,11 @@ def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarr
         known = [margins_of(model, made, dealt, queries, count) for count in (True, False)]
     else:
         each, edits = ([stacked(made, h, dealt[h], queries, one) for h in range(3)] for one in (False, True))
-        known = [vote(each, edits, 2), vote(each, each, 2)]
+        classes, prices = model.problem.classes, None
+        if classes > 2:
+            of_each = (np.stack([some.members[h].by_edit.prices(queries) for some in made], axis=1) for h in range(3))
+            prices = np.stack([each[:, at].reshape(classes, -1) for each, at in zip(of_each, dealt, strict=True)], axis=1)
+        known = [vote(each, edits, classes, prices), vote(each, edits if classes > 2 else each, classes)]
     for code in np.random.default_rng(0).integers(0, 2 ** (3 * EACH), 4):
         some = retrained(model.problem, everybody.take((code >> (EACH * (2 - home) + place) & 1) == 1)).certify(queries)
         rows = slice(code * len(queries), (code + 1) * len(queries))
@@ -318,7 +323,7 @@ def test_every_replacement_in_a_small_universe_of_linear_heads(name: str) -> Non
     """Of 12 units, all 4,096 sets: no label changes within its distance, and neighbours' distances by 1 at most."""
     label, distance, without = of_every_set(heads(**HEADS[name]))
     assert (distance >= without).all()
-    assert distance.mean() > 1.3 * without.mean()
+    assert distance.mean() > 1.3 * without.mean() or name == "three classes"  # against the same without prices
     states, units = np.arange(len(label)), range(3 * EACH)
     swaps = []
     for out, come in permutations(units, 2):
@@ -327,11 +332,34 @@ def test_every_replacement_in_a_small_universe_of_linear_heads(name: str) -> Non
     for start, end in swaps:
         assert abs(distance[start] - distance[end]).max() <= 1
         assert not distance[start][label[start] != label[end]].any()
-    for winner in (0, 1):
+    for winner in range(label.max() + 1):
         turned = label != winner
         for k in range(1, int(distance.max()) + 1):
             turned = np.logical_or.reduce([turned, *(moved(turned, *swap) for swap in swaps)])
             assert not (turned & (label == winner) & (distance >= k)).any()
+
+
+@pytest.mark.parametrize("certificate", ["stability", "erm"])
+def test_prices_of_a_heads_classes_move_by_one(certificate: str) -> None:
+    """Of all subsets of a shard: 0 for the label alone, the least of the others its distance and one more."""
+    settings = (
+        {"lr": 0.01, "epochs": 1, "batch": {"count": 1}} if certificate == "stability" else {"weight_decay": 5.0, "lr": 0.1}
+    )
+    model = heads("add_remove", classes=3, certificate=certificate, **settings)
+    shard = model.problem.dataset.train
+    names, home = np.unique(shard.units), shards(np.unique(shard.units), model.settings.ensemble)
+    own = names[home == 0]
+    found = []
+    for mask in range(2**EACH):
+        left = np.isin(shard.units, own[[mask >> at & 1 == 0 for at in range(EACH)]], invert=True)
+        head = retrained(model.problem, shard.take(left)).members[0]
+        prices, known = head.prices(QUERIES), head.certify(QUERIES)
+        assert np.array_equal(prices == 0, np.arange(3)[:, None] == known.prediction)
+        assert np.array_equal(np.sort(prices, axis=0)[1], known.stable_distance + 1)
+        found.append(prices)
+    near = [abs(found[mask] - found[mask ^ 1 << at]).max() for mask in range(2**EACH) for at in range(EACH)]
+    assert max(near) == 1
+    assert np.max(found) > 2
 
 
 def moved(turned: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -1,0 +1,353 @@
+"""agt start FILE: a table -> five questions -> a trained model, how good it is beside others, and a plan.
+
+It stops before anything is spent. Nothing is claimed that was not said: what nobody called public stays under from_data in
+the dataset's file, and no private answer can rest on the run then. Accuracies, stable distances and the plan look at the
+records: they are for their owner alone.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Literal
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+import yaml  # type: ignore[import-untyped]
+from pydantic import BeforeValidator, Field
+
+from agt.data.inspect import Column, Inspection
+from agt.data.table import CLASSES
+from agt.errors import AgtError, ConfigError
+from agt.mechanisms.planning import WITHIN, Plan, plan
+from agt.models.model import Model
+from agt.quality import Quality, RateEstimate, rate_words, share
+from agt.settings import Positive, build, schema, validate
+from agt.store import write_atomic
+from agt_cli import usage
+from agt_cli.choices import with_members
+from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data
+from agt_cli.commands.runs import refresh
+from agt_cli.configuration import composed
+from agt_cli.process import visible
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.prepare import Prepared, fit, only_keys, prepare, settings_to_train, write_trained
+
+QUESTIONS = ("label", "id", "public", "purpose", "eps")
+NONE = "none"
+GROUPS = ("ranges", "lists", "classes", "size")
+MOST_COMPARED = 50_000  # training rows that other learners see
+
+
+def _groups(value: object) -> object:
+    # Yes, no, or groups by name, as a command line, YAML or a person gives them.
+    if not isinstance(value, str | bool):
+        return value
+    known: dict[object, tuple[str, ...]] = {"yes": GROUPS, True: GROUPS, "no": (), False: ()}
+    return known[value] if value in known else tuple(str(value).replace(",", " ").split())
+
+
+@schema
+class StartSettings(InspectSettings):
+    """What ``agt start`` takes (conf/start.yaml says what each is); None: not answered."""
+
+    public: Annotated[tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)] | None = None
+    purpose: Literal["certificates", "answers", "both"] | None = None
+    eps: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    output_dir: Path = Path("outputs")
+
+    @property
+    def open_questions(self) -> list[str]:
+        """The questions that are open; who wants certificates alone spends nothing."""
+        asked = QUESTIONS[:-1] if self.purpose == "certificates" else QUESTIONS
+        return [key for key in asked if getattr(self, key) is None]
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that was said to name each person for good; None: none was."""
+        return None if self.id == NONE else self.id
+
+    @property
+    def private_groups(self) -> list[str]:
+        """The groups that nobody called public."""
+        return [group for group in GROUPS if group not in (self.public or ())]
+
+    def inspect(self) -> Inspection:
+        """As ``InspectSettings``, with the id that was said alone. Raises ConfigError: it does not name each row."""
+        found = InspectSettings.inspect(replace(self, id=self.id_column))
+        for column in found.columns:
+            if column.name == self.id_column and (column.missing or column.distinct < found.rows):
+                raise ConfigError(
+                    f"id={column.name}: {column.distinct:,} values in {found.rows:,} rows: say none, and rows are counted; "
+                    "for people of several rows agt train has dataset.unit and relation.unit_rows"
+                )
+        return replace(found, id=self.id_column)
+
+    def line(self, path: Path) -> str:
+        """The command line that asks nothing more, for the table as it was found."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {field.name: given[field.name] for field in fields(self) if given[field.name] != field.default}
+        given["public"] = "no" if not self.public else self.public if self.private_groups else "yes"
+        words = (f"{key}={_word(value)}" for key, value in given.items() if key not in ("file", "data_dir", "force"))
+        return shlex.join(["agt", "start", str(path), *words])
+
+
+def _word(value: object) -> str:
+    # As a command line takes it.
+    if isinstance(value, tuple):
+        return f"[{','.join(value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def configure(config: Mapping[str, Any]) -> StartSettings:
+    """Validate the settings, and the answers of a file behind them (ConfigError), before the table is read."""
+    only_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
+    given = {key: value for key, value in config.items() if value is not None}
+    if path := given.pop("answers", None):
+        with Path(str(path)).open(encoding="utf-8") as file:
+            answers = yaml.safe_load(file)
+        if not isinstance(answers, dict):
+            raise ConfigError(f"answers={path}: one line for each answer, such as label: income")
+        only_keys(answers, QUESTIONS)
+        given = answers | given
+    settings: StartSettings = validate(StartSettings, given, "")
+    if settings.open_questions or not settings.target.exists():
+        settings.check_target()
+    return settings
+
+
+def run(settings: StartSettings, console: Console) -> dict[str, Any]:
+    """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
+    settings, inspection = ask(settings, console)
+    _write(settings, inspection)
+    voted = "size" not in settings.private_groups and (len(inspection.classes) == 2 or settings.purpose == "certificates")
+    chosen = [f"dataset={settings.dataset}", f"certificate={'votes' if voted else 'stability'}"]
+    record, prepared, model, quality = _train(settings, chosen, console)
+    test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
+    planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
+    lines, release = ways(planned, eps, all(condition.held for condition in model.conditions))
+    best = 0 if release and settings.purpose != "certificates" else 2
+    steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
+    steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
+    rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
+    rates[f"always '{quality.majority}'"] = quality.whole.majority
+    result = {
+        "dataset": str(settings.target),
+        "run": str(folder),
+        "digest": record.digest,
+        "remarks": [line for line in (quality.verdict, *map(_telling, inspection.features)) if line],
+        "accuracy": {name: rate and rate.value for name, rate in rates.items()},
+        "stable_distance_median": int(np.median(planned.evidence.distance)),
+        "not_public": settings.private_groups,
+        "plan": lines,
+        "recommended": lines[best],
+        "next": f"agt predict run={folder} {release}" if best == 0 else steps.pop(2),
+        "commands": steps,
+    }
+    _say(settings, result, len(test), rates, console)
+    return result
+
+
+def _train(settings: StartSettings, chosen: Sequence[str], console: Console) -> tuple[RunRecord, Prepared, Model, Quality]:
+    # What ``agt train`` does with these words, in a record of its own.
+    places = [f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")]
+    config = with_members(composed("train", [*chosen, *places]))
+    folder = settings.output_dir / "train" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+    with RunRecord(folder, "train", config) as record:
+        run_settings, start = settings_to_train(config), perf_counter()
+        prepared = prepare(run_settings, console)
+        model = fit(prepared, run_settings, console)
+        quality = write_trained(record, prepared, run_settings, model, perf_counter() - start)
+    refresh(settings.output_dir)
+    return record, prepared, model, quality
+
+
+def _telling(column: Column) -> str:
+    return f"'{column.name}' alone tells nearly every label: drop it if it is known only later." if column.tells else ""
+
+
+def _say(
+    settings: StartSettings,
+    result: Mapping[str, Any],
+    kept: int,
+    rates: Mapping[str, RateEstimate | None],
+    console: Console,
+) -> None:
+    for line in result["remarks"]:
+        console.say(line)
+    title = f"{settings.file.name}: {kept:,} rows kept out of training; these numbers are for you alone"
+    console.table(title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()])
+    lacks = ", ".join(settings.private_groups)
+    half, whose = result["stable_distance_median"], "people" if settings.id_column else "rows"
+    stay = f"would be the same with any {half:,} {whose} more or fewer" if half else "could change with one more or fewer"
+    lines = [
+        f"Half of the answers {stay}.",
+        "Plan, of which nothing is spent yet:",
+        *(f"  {n}. {way}{'  <- recommended' * (way == result['recommended'])}" for n, way in enumerate(result["plan"], 1)),
+        f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is into {settings.target}, as "
+        "it says, and train again."
+        if lacks
+        else f"{settings.target} is what you call public: read it before you release anything.",
+        "The same without questions, and by hand:",
+        *(f"  {command}" for command in result["commands"]),
+        "Next:",
+        f"  {result['next']}",
+    ]
+    for line in lines:
+        console.say(line)
+
+
+def _write(settings: StartSettings, inspection: Inspection) -> None:
+    # The dataset's file: what was said of it, and nothing else, is public.
+    mine = {column.name for column in inspection.features if _group(column) not in settings.private_groups}
+    mine |= set() if "classes" in settings.private_groups else {CLASSES}
+    size = None if "size" in settings.private_groups else _size(inspection)
+    text = dataset_yaml(inspection, settings.dataset, [name for name in from_data(inspection) if name not in mine], size)
+    if not settings.target.exists() or settings.target.read_text(encoding="utf-8") != text:
+        settings.check_target()
+        write_atomic(settings.target, text.encode())
+
+
+# -- questions -------------------------------------------------------------------------------------------------------------
+
+
+def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspection]:
+    """With every question answered, by whoever sits at the terminal where settings leave it open.
+
+    Raises:
+        ConfigError: there is no terminal; names what to give.
+    """
+    inspection = settings.inspect()
+    if settings.open_questions and (console.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+        asked = questions(inspection)
+        missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions)
+        raise ConfigError(f"no terminal to ask at, so give {missing}; or answers=FILE.yaml with a line for each")
+    while settings.open_questions:
+        key = settings.open_questions[0]
+        text, _, usual = questions(inspection)[key]
+        given = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
+        try:
+            now: StartSettings = validate(StartSettings, {**given, key: console.ask(text, usual)}, "")
+            if (now.label, now.id_column) != (inspection.label, inspection.id):
+                inspection = now.inspect()
+            settings = now
+        except AgtError as error:
+            console.warn(str(error))
+    return settings, inspection
+
+
+def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
+    """Key -> what is asked, what may be answered, and what an empty answer means; nothing is claimed by one."""
+    likely = inspection.label or next(iter(inspection.labels), "")
+    label = f"{inspection.path}: {inspection.rows:,} rows. Which column is to be predicted?"
+    groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
+    public = (
+        "Which of these are public: known without the records, and the same whoever is among them? That ages end at 120 "
+        "is; the largest income in the file is not."
+        f"{groups}\nyes (all four, and the choice of columns), no (or unsure), or some"
+    )
+    return {
+        "label": (label, f"COLUMN ({likely or NONE}?)", likely),
+        "id": (
+            "Does a column name each person for good, whoever joins or leaves? Its name, or none",
+            "COLUMN or none",
+            NONE,
+        ),
+        "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
+        "purpose": (
+            "What for: certificates (how many people's data an answer rests on, for you), answers (to publish), or both",
+            "certificates, answers or both",
+            "both",
+        ),
+        "eps": ("How much may all that is published tell of anybody: eps = 0.1 is little, 1 usual, 10 much", "NUMBER", "1"),
+    }
+
+
+def _grouped(inspection: Inspection) -> dict[str, str]:
+    # What each group of ``public`` holds, in words.
+    ranges = [f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}" for c in inspection.features if c.numeric]
+    lists = [f"{c.name} ({len(c.categorical)} words)" for c in inspection.features if c.categorical]
+    size = f"about {_size(inspection):,} rows to train on"
+    return {"ranges": _some(ranges), "lists": _some(lists), "classes": _some(inspection.classes), "size": size}
+
+
+def _some(words: Sequence[str], most: int = 3) -> str:
+    return ", ".join(map(visible, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "") or NONE
+
+
+def _group(column: Column) -> str:
+    return "ranges" if column.numeric else "lists"
+
+
+def _size(inspection: Inspection) -> int:
+    # A round number of the rows that are trained on.
+    rows = 3 * inspection.rows // 4
+    return int(float(f"{rows:.{1 + (rows >= 1000)}g}"))
+
+
+# -- what it is compared with, and what could be done ----------------------------------------------------------------------
+
+
+def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
+    """Accuracy of usual learners, without privacy, on the same rows; columns as their users prepare them.
+
+    Args:
+        node: a table's configuration.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier  # both take a second, and questions come before
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+    ends = {name: [edges[0], edges[-1]] for name, edges in node["numeric"].items()}
+    plain = build({**node, "numeric": ends, "bins": 0}, "dataset").load()
+    widths, gaps = [len(words) + 1 for words in node["categorical"].values()], node["missing"] == "indicator"
+
+    def columns(x: np.ndarray) -> np.ndarray:
+        # [n, columns]: numbers and codes, of which trees make what they like.
+        numbers, *blocks = np.split(x, np.cumsum([len(ends), *widths]), axis=1)
+        codes = np.column_stack([numbers, *(block.argmax(axis=1) for block in blocks[:-1])])
+        return np.where(blocks[-1] == 1, np.nan, codes) if gaps else codes
+
+    train, test = plain.train.take(np.arange(min(len(plain.train), MOST_COMPARED))), plain.test
+    learners = {
+        "LogisticRegression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)),
+        "boosting": make_pipeline(FunctionTransformer(columns), HistGradientBoostingClassifier(random_state=0)),
+    }
+    if len(np.unique(train.labels)) < 2:
+        return {}
+    with catch_warnings():
+        simplefilter("ignore")  # one that did not converge is what people get
+        right = {
+            name: (learner.fit(train.features, train.labels).predict(test.features) == test.labels).sum()
+            for name, learner in learners.items()
+        }
+    return {name: share(int(count), len(test)) for name, count in right.items()}
+
+
+def ways(planned: Plan, eps: float, held: bool) -> tuple[list[str], str]:
+    """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth its budget, or nothing).
+
+    Args:
+        held: whether every condition of a guarantee is.
+    """
+    evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
+    weights = singly = "not yet" if not held else "none at this budget"
+    useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
+    if held and planned.weights:
+        ((_, accuracy, mechanism),) = planned.weights
+        useful = accuracy > (evidence.accuracy + evidence.majority) / 2
+        weights = f"any number of answers, {rate_words(accuracy)} right{'' if useful else ': too few rows for this budget'}"
+    if held and count:
+        singly = f"{count:,} answers, {rate_words(evidence.accuracy - WITHIN)} right, by {name}"
+    lines = [
+        f"weights, published once ({cost}): {weights}",
+        f"labels, published one by one for the same: {singly}",
+        "certificates, for you alone: how many rows each answer withstands",
+    ]
+    return lines, f"mechanism={mechanism} total.eps={eps:g} total.delta={planned.delta:g}" if useful else ""

@@ -1,0 +1,155 @@
+"""agt start FILE: questions, a trained model and a plan; nothing is claimed that was not said, and nothing is spent."""
+
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from .conftest import Agt
+
+ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
+WORDS = 300
+
+
+def shop(path: Path, rows: int = 1500) -> Path:
+    """Customers with a name for good, two of them in a household, and a column that is known too late."""
+    rng = np.random.default_rng(0)
+    age, town = rng.integers(18, 90, rows), rng.choice(["Köln", "Bonn, Süd", "Aachen"], rows)
+    churn = np.where(age / 90 + 0.3 * (town == "Köln") + rng.normal(0, 0.1, rows) > 0.7, "yes", "no")
+    member, home = [f"m{7919 * row % 100_003}" for row in range(rows)], [f"h{row // 2}" for row in range(rows)]
+    table = {"member": member, "home": home, "age": age, "spent": np.round(rng.lognormal(5, 1, rows), 2), "town": town}
+    pd.DataFrame({**table, "refund": 1 * (churn == "yes"), "churn": churn}).to_csv(path, index=False)
+    return path
+
+
+def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "my shop.csv")
+    said = agt("start", "my shop.csv", *ANSWERS, "id=member", "-q").ended(0)
+    assert "'refund' alone tells nearly every label" in said.out
+    for other in ("this model", "LogisticRegression", "boosting", "always 'no'"):
+        assert re.search(rf"^ +{other} +[.1][.\d]+ \[", said.out, re.MULTILINE), other
+    assert re.search(r"Half of the answers would be the same with any \d+ people more or fewer", said.out)
+    assert said.out.count("<- recommended") == 1
+    assert not list(tmp_path.glob("outputs/*/*/spent.json"))
+    commands = [shlex.split(line) for line in said.out.splitlines() if line.startswith("  agt ")]
+    assert [words[1] for words in commands] == ["start", "train", "certify", "plan", "predict"]
+    for _, *words in commands:
+        done = agt(*words, "-q").ended(0)
+    labels = re.search(r"^labels: (.*)$", done.out, re.MULTILINE)
+    assert labels is not None
+    assert set(pd.read_csv(labels[1])["label"]) == {"no", "yes"}
+    digests = {(run / "votes.json").read_bytes() for run in (tmp_path / "outputs" / "train").iterdir()}
+    assert len(digests) == 1, "by hand it is the same model"
+
+
+def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Path) -> None:
+    (tmp_path / "answers.yaml").write_text("label: churn\nid: member\npublic: [lists, size]\npurpose: answers\neps: 1\n")
+    told = agt("start", shop(tmp_path / "t.csv").name, "answers=answers.yaml", "purpose=certificates", "--json").json
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert (dataset["id"], dataset["id_permanent"], dataset["declared_size"]) == ("member", True, 1100)
+    assert dataset["from_data"] == ["age", "spent", "refund", "classes"]
+    assert told["not_public"] == ["ranges", "classes"]
+    assert told["commands"][:2] == [
+        "agt start t.csv label=churn id=member 'public=[lists,size]' purpose=certificates eps=1",
+        "agt train dataset=t certificate=votes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("public", "lacks"),
+    [("no", "ranges, lists, classes, size"), ("[ranges,lists,classes]", "size")],
+    ids=["nothing", "not-the-size"],
+)
+def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path: Path, public: str, lacks: str) -> None:
+    shop(tmp_path / "t.csv")
+    said = agt("start", "t.csv", *ANSWERS, f"public={public}", "-q").ended(0)
+    assert f"No private answer can rest on this run, as nobody called public: {lacks}. Put" in " ".join(said.out.split())
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert (dataset["declared_size"], "id_permanent" in dataset) == (None, False)
+    assert dataset["from_data"] == (["age", "spent", "town", "refund", "classes"] if public == "no" else [])
+    assert said.out.count("not yet") == 2
+    assert "agt predict" not in said.out
+    assert re.search(r"Next:\n  agt certify run=(.*)\n", said.out)
+    run = next((tmp_path / "outputs" / "train").iterdir())
+    total = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
+    assert agt("predict", f"run={run}", *total, "-q").code == 2
+    agt("start", "t.csv", *ANSWERS, "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
+
+
+def test_several_classes_are_a_head_s_and_too_few_rows_are_told(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 300)
+    told = agt("start", "t.csv", "label=town", "id=none", "public=yes", "purpose=answers", "eps=0.1", "--json", "-q").json
+    assert told["commands"][1] == "agt train dataset=t certificate=stability"
+    assert "too few rows for this budget" in told["plan"][0]
+    assert told["next"] == f"agt certify run={told['run']}"
+
+
+@pytest.mark.parametrize(
+    ("key", "asks"),
+    [
+        ("label", "label=COLUMN (churn?)"),
+        ("id", "id=COLUMN or none"),
+        ("public", "public=yes, no or some of [ranges,lists,classes,size]"),
+        ("purpose", "purpose=certificates, answers or both"),
+        ("eps", "eps=NUMBER"),
+    ],
+)
+def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
+    agt: Agt, tmp_path: Path, key: str, asks: str
+) -> None:
+    shop(tmp_path / "t.csv", 60)
+    given = [word for word in ANSWERS if not word.startswith(f"{key}=")]
+    agt("start", "t.csv", *given).ended(2, "no terminal to ask at, so give", asks, "answers=FILE.yaml")
+    agt("start", "t.csv", *given, "--json").ended(2, asks)
+    assert not (tmp_path / "conf").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
+        (("id=home",), 2, "id=home: 30 values in 60 rows"),
+        (("answers=list.yaml",), 2, "one line for each answer"),
+        (("answers=none.yaml",), 1, "none.yaml: No such file"),
+    ],
+)
+def test_mistakes(agt: Agt, tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:
+    shop(tmp_path / "t.csv", 60)
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    agt("start", "t.csv", *ANSWERS, *words).ended(code, says)
+    assert not (tmp_path / "conf").exists()
+
+
+def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv")
+    terminal, other = pty.openpty()
+    line = [sys.executable, "-m", "agt_cli", "start", "t.csv", "-q"]
+    seen, answers = "", ["", "", "sometimes", "yes", "", "2"]
+    with subprocess.Popen(line, cwd=tmp_path, stdin=other, stdout=other, stderr=other) as process:
+        os.close(other)
+        while chunk := _read(terminal):
+            seen += chunk
+            if seen.endswith(": ") and answers:
+                os.write(terminal, f"{answers.pop(0)}\n".encode())
+    assert process.returncode == 0, seen
+    assert "unknown value 'sometimes'" in seen
+    assert "agt start t.csv label=churn id=none public=yes purpose=both eps=2" in seen
+    first, wrong, after = re.sub(r"\x1b\[[\d;?]*\w", "", seen).partition("sometimes")
+    words = len(first.split()) + len(after[after.index("some (no): ") :].split())
+    assert wrong
+    assert words <= WORDS
+
+
+def _read(terminal: int) -> str:
+    try:
+        return os.read(terminal, 4096).decode(errors="replace")
+    except OSError:  # on Linux the end of a terminal
+        return ""
