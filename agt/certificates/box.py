@@ -32,7 +32,7 @@ Formal guarantees that every ``Envelope`` owes, and that margin_votes.py rests o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -94,12 +94,14 @@ class Certificates:
         relation: the neighbour relation; it says what one k counts.
         prediction: [n] int64, the nominal model's label.
         certified: [K, n] bool.
+        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: the distance is all that is known.
     """
 
     ks: tuple[int, ...]
     relation: RelationName
     prediction: np.ndarray
     certified: np.ndarray
+    prices: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def stable_index(self) -> np.ndarray:

@@ -91,23 +91,31 @@ class ClosedForm(Certificates):
     def joined(cls, parts: Iterable["ClosedForm"], rows: int) -> "ClosedForm":
         """Of pieces of one head's ``rows`` queries, in order, at least one: each is copied to its place as it comes."""
         prediction, same, distance = np.empty(rows, np.int64), np.empty(rows, bool), np.empty(rows, np.int64)
-        start = 0
+        start, prices = 0, list[np.ndarray]()
         for part in parts:
             place = slice(start, start := start + len(part.distance))
             prediction[place], distance[place] = part.prediction, part.distance
             same[place] = cast(Levels, part.certified).same
-        return cls.of(part.ks, part.relation, prediction, same, distance)
+            prices += [] if part.prices is None else [part.prices]
+        priced = np.concatenate(prices, axis=1) if prices else None
+        return cls.of(part.ks, part.relation, prediction, same, distance, priced)
 
     @classmethod
     def of(
-        cls, ks: tuple[int, ...], relation: RelationName, prediction: np.ndarray, same: np.ndarray, distance: np.ndarray
+        cls,
+        ks: tuple[int, ...],
+        relation: RelationName,
+        prediction: np.ndarray,
+        same: np.ndarray,
+        distance: np.ndarray,
+        prices: np.ndarray | None = None,
     ) -> "ClosedForm":
         """Of one head's queries.
 
         Args:
             same: [n] bool, certified at k = 0.
         """
-        return cls(ks, relation, prediction, cast(np.ndarray, Levels(ks, same, distance)), distance)
+        return cls(ks, relation, prediction, cast(np.ndarray, Levels(ks, same, distance)), distance, prices=prices)
 
     @property
     def stable_distance(self) -> np.ndarray:
@@ -115,13 +123,16 @@ class ClosedForm(Certificates):
         return self.distance
 
 
-def certify_linear(trained: LinearTrained, phi: np.ndarray, relation: RelationName, ks: tuple[int, ...]) -> ClosedForm:
+def certify_linear(
+    trained: LinearTrained, phi: np.ndarray, relation: RelationName, ks: tuple[int, ...], *, priced: bool = False
+) -> ClosedForm:
     """Stable distances of queries.
 
     Args:
         trained: the head, and how far one record moves it.
         phi: [n, w] the queries' features, norm at most 1.
         ks: the values of k to tabulate.
+        priced: with what each class costs; of more than two classes.
 
     Raises:
         UnsoundError: a logit is NaN or infinite.
@@ -131,15 +142,15 @@ def certify_linear(trained: LinearTrained, phi: np.ndarray, relation: RelationNa
     step, idle = _moves(trained, phi)
     share = margin / step
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
-    return ClosedForm.of(ks, relation, prediction, margin > idle, distance)
+    prices = _prices(logits, prediction, step) if priced else None
+    return ClosedForm.of(ks, relation, prediction, margin > idle, distance, prices)
 
 
-def prices_linear(trained: LinearTrained, phi: np.ndarray) -> np.ndarray:
-    """[C, n] int64: edits without which a head of C > 2 classes answers no query so. Arguments as above."""
-    logits, (step, _) = _finite_logits(trained, phi), _moves(trained, phi)
+def _prices(logits: np.ndarray, prediction: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """[C, n] int64: A(u)."""
     behind = np.ceil((logits.max(axis=1) - logits.T) / step)
-    prices = np.clip(behind, 1, FARTHEST + 1).astype(np.int64)
-    prices[labels_of(logits), np.arange(len(phi))] = 0
+    prices: np.ndarray = np.clip(behind, 1, FARTHEST + 1).astype(np.int64)
+    prices[prediction, np.arange(len(prediction))] = 0
     return prices
 
 

@@ -120,9 +120,6 @@ class BoxModel:
         """Itself: boxes know nothing of single edits (``LinearModel.by_edit``)."""
         return self
 
-    def prices(self, features: np.ndarray) -> None:
-        """None: of boxes a label's distance alone is known (``LinearModel.prices``)."""
-
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""
         self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from agt.certificates.box import REACH, Certificates, Envelope
 from agt.certificates.conditions import Condition, assess
-from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear, logits_of, prices_linear
+from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear, logits_of
 from agt.data.dataset import ROWS, Records, gathered
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
@@ -140,10 +140,6 @@ class ClosedFormModel:
     def by_edit(self) -> Self:
         """As ``LinearModel.by_edit``; itself where nothing is known of single edits."""
         return self
-
-    def prices(self, features: np.ndarray) -> np.ndarray | None:
-        """[C, n] what each class costs in a vote (``certified_vote``), of more than two; None: nothing is known of each."""
-        return None
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""
@@ -359,14 +355,8 @@ class LinearModel(ClosedFormModel):
 
     def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
         """Certificates of queries with these public features [n, w], tabulated at these k."""
-        return certify_linear(self.trained, phi, self.settings.relation.name, ks)
-
-    def prices(self, features: np.ndarray) -> np.ndarray | None:
-        """From how far each class is behind (``prices_linear``)."""
-        if self.problem.classes == 2:
-            return None
-        parts = group().shared(len(features), ROWS, lambda rows: prices_linear(self.trained, self.phi(features[rows])))
-        return np.concatenate([*parts], axis=1)
+        priced = self.settings.ensembled and self.problem.classes > 2
+        return certify_linear(self.trained, phi, self.settings.relation.name, ks, priced=priced)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """At every k as far as a margin vote looks, or at these."""

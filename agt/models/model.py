@@ -229,14 +229,12 @@ class EnsembleModel:
     ) -> Certificates:
         """Certify every member, then the vote."""
         certificates, edits, count = [], [], len(self.members)
-        prices: list[Any] = []
         for done, member in enumerate(self.members, start=1):
             single = member.by_edit
             certificates.append(member.certify(features, ks))
             edits.append(certificates[-1] if single is member else single.certify(features, ks))
-            prices.append(single.prices(features) if ks is None else None)
             on_progress(Progress(done, count, done, count))
-        known = vote(certificates, edits, self.problem.classes, None if prices[0] is None else np.stack(prices, axis=1))
+        known = vote(certificates, edits, self.problem.classes)
         return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
 
     def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
@@ -261,15 +259,14 @@ class EnsembleModel:
         return Vote.joined([*group().shared(len(features), at_once, work)])
 
 
-def vote(
-    members: list[Certificates], edits: list[Certificates], classes: int, prices: np.ndarray | None = None
-) -> VoteCertificates:
-    """The vote's certificates from the members', from those that count single edits where a member has such, and from what
-    each class costs [C, T, n] (``certified_vote``), counted as these are; None: that is not known."""
+def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
+    """The vote's certificates from the members', and from those that count single edits where a member has such."""
     labels = np.stack([c.prediction for c in members])
     distances, costs = (np.stack([c.stable_distance for c in each]) for each in (members, edits))
     steps = np.stack([grid_index(c.ks, c.certified) for c in members])
     touches = RELATIONS[members[0].relation].touches
+    priced = [c.prices for c in edits if c.prices is not None]
+    prices = np.stack(priced, axis=1) if len(priced) == len(edits) else None
     by_distance = certified_vote(labels, costs, classes, touches=touches, prices=prices)
     by_steps = certified_vote(labels, steps, classes, touches=touches)
     return VoteCertificates.of_members(members[0].relation, by_distance, by_steps, labels, distances, classes)
