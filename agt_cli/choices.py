@@ -39,13 +39,12 @@ RECIPE = {
     "model": "h1c17e495c19",
     "training": "h38031a2e0a3",
     "relation": "h54fcc73cef0",
-    "certificate": "hdba1ef0be08",
     "ensemble": "h4ef5b9b82ca",
     "noise": "hc9d1cf4f970",
 }
 """The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it must change this."""
-VOTES = "ha2af4b83ae4"
-"""The same of certificate=votes, which may stand in the certificate's place."""
+CERTIFICATES = {"stability": "hdba1ef0be08", "erm": "hfa284e529b3", "votes": "ha2af4b83ae4"}
+"""The same of the certificates that the recipe has numbers for, in front of which images may have scattering features."""
 CODES = {"bins": 20, "crosses": 0}
 """How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
 KEY = "training.chosen_on"
@@ -186,11 +185,14 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     """Whether the settings are the recipe's. Its grid is free, as a closed form has every k, and so is a unit's cap."""
     relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
     relation.pop("unit_rows", None)  # a declaration about the data, like its size
-    ensemble, votes = dict(config.get("ensemble") or {}), (config.get("certificate") or {}).get("name") == "votes"
-    if votes and ensemble.get("members") == _members_by_recipe(config):
+    ensemble, certificate = dict(config.get("ensemble") or {}), dict(config.get("certificate") or {})
+    if certificate.get("name") == "votes" and ensemble.get("members") == _members_by_recipe(config):
         ensemble["members"] = 1
-    now = hashes({**config, "relation": relation, "ensemble": ensemble})
-    known_as = RECIPE | ({"certificate": VOTES} if votes else {})
+    features = certificate.get("features")
+    if isinstance(features, Mapping) and features.get("map") == "scattering":
+        certificate["features"] = {**features, "map": "none"}
+    now = hashes({**config, "relation": relation, "ensemble": ensemble, "certificate": certificate})
+    known_as = RECIPE | {"certificate": CERTIFICATES.get(str(certificate.get("name")))}
     changed = [part for part, known in known_as.items() if now[part] != known]
     changed += [f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known]
     if changed:

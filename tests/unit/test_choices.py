@@ -33,7 +33,14 @@ RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.nu
 
 
 @pytest.mark.parametrize(
-    "overrides", [RECIPE, ["dataset=embeddings", "dataset.path=x.npz"], [*RECIPE, "kgrid.max=9", "relation.unit_rows=3"]]
+    "overrides",
+    [
+        RECIPE,
+        ["dataset=embeddings", "dataset.path=x.npz"],
+        [*RECIPE, "kgrid.max=9", "relation.unit_rows=3"],
+        [*RECIPE, "certificate=erm"],
+        ["dataset=mnist", "certificate/features=scattering"],
+    ],
 )
 def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(overrides: list[str]) -> None:
     fact = choices_fact(composed("train", overrides))
@@ -73,7 +80,7 @@ def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_o
         ("training.caution=2", "training"),
         ("training.clip=1", "training"),
         ("relation=substitute", "relation"),
-        ("certificate=erm", "certificate"),
+        ("certificate=removal", "certificate"),
         ("certificate.features.whiten=0.5", "certificate"),
         ("ensemble.members=3", "ensemble"),
         ("ensemble.vote=margins", "ensemble"),
