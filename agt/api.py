@@ -283,27 +283,19 @@ def fit(
     flips = RELATIONS[neighbours.name].labels
     dataset, classes = dataset_of(x, y, declarations, ids, units, public, label_free=flips)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
-    kind = _with_features(kind, features)
     own = None if learner is None or isinstance(learner, str) else Learner.of(learner)
-    if learner is not None:
-        if not kind.votes:
-            raise ConfigError(
-                f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes"
-            )
-        known = kind.features
-        kind = OwnVotesConfig(features=known, learner=own.described) if own else replace(kind, learner=learner)
+    kind = _with_learner(_with_features(kind, features), learner, own)
     if kind.votes and members == 1 and declarations.size is not None and not flips:
         members = usual_members(declarations.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     if ensemble.members > 1 and declarations.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
-    kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
     settings = Settings(
         model=head,
         training=_training(kind, training, len(dataset.classes)),
         relation=neighbours,
-        kgrid=kgrid,
+        kgrid=validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"),
         compute=how,
         certificate=kind,
         ensemble=ensemble,
@@ -315,6 +307,15 @@ def fit(
     checkpoint = checkpoint if group().rank == 0 else None  # of several processes the first keeps them for all
     with kept_in(Path(checkpoint), _about(problem), how.checkpoint_seconds) if checkpoint else nullcontext(NOWHERE) as kept:
         return Fitted(fit_model(problem, on_progress or _silent, kept), classes)
+
+
+def _with_learner(kind: Any, learner: Any, own: Learner | None) -> Any:
+    """The settings of a certificate with what its members are to be. Raises ConfigError: it has none to choose."""
+    if learner is None:
+        return kind
+    if not kind.votes:
+        raise ConfigError(f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes")
+    return OwnVotesConfig(features=kind.features, learner=own.described) if own else replace(kind, learner=learner)
 
 
 def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
