@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agt.data.labelled import Declared
     from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError
-    from agt.estimator import CertifiedClassifier
+    from agt.estimator import CertifiedClassifier, PrivateClassifier
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
     from agt.mechanisms.published import (
@@ -52,6 +52,7 @@ __all__ = [
     "GlobalSensitivity",
     "InverseSensitivity",
     "NoisyArgmax",
+    "PrivateClassifier",
     "ProposeTestRelease",
     "Published",
     "RandomizedResponse",
@@ -69,7 +70,7 @@ _HOMES = {
     "agt.data.dataset": ("DataError",),
     "agt.distributed": ("together",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
-    "agt.estimator": ("CertifiedClassifier",),
+    "agt.estimator": ("CertifiedClassifier", "PrivateClassifier"),
     "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
     "agt.mechanisms.planning": ("Budget", "afford"),
     "agt.mechanisms.published": (

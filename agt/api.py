@@ -9,7 +9,6 @@ It builds the same values that the command line builds from its configuration (p
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,8 +25,9 @@ from agt.data.labelled import Declared, dataset_of, query_records
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact
-from agt.mechanisms.claims import Accounting, Claim, Counting, prepare_labels
+from agt.mechanisms.claims import Accounting, Claim, Counting, WeightsMechanism, head_of, prepare_labels, prepare_weights
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.portable import Portable
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
 from agt.models.model import Model, describe, fit as fit_model, load as load_model, problem_of
 from agt.models.store import as_json
@@ -193,6 +193,20 @@ class Fitted:
         labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(int(seed)))
         return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
 
+    def release_weights(self, mechanism: WeightsMechanism) -> Portable:
+        """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
+
+        Args:
+            mechanism: ObjectivePerturbation (objective.py), NoisyStatistics (statistics.py) or ReleaseWeights (weights.py).
+
+        Raises:
+            ConfigError: a condition does not hold, or no proof of the mechanism covers this model.
+            AgtError: the solver missed its tolerance: nothing is released.
+        """
+        release = prepare_weights(self.model, mechanism, conditions=self.conditions)
+        released = release.draw(SystemRandomness())
+        return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())
+
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,
         how many records there were where nobody declared a size, and what the model learnt: it is for the data owner.
@@ -283,19 +297,19 @@ def fit(
     flips = RELATIONS[neighbours.name].labels
     dataset, classes = dataset_of(x, y, declarations, ids, units, public, label_free=flips)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
-    own = None if learner is None or isinstance(learner, str) else Learner.of(learner)
-    kind = _with_learner(_with_features(kind, features), learner, own)
+    kind, own = _with_learner(_with_features(kind, features), learner)
     if kind.votes and members == 1 and declarations.size is not None and not flips:
         members = usual_members(declarations.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     if ensemble.members > 1 and declarations.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
+    kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
     settings = Settings(
         model=head,
         training=_training(kind, training, len(dataset.classes)),
         relation=neighbours,
-        kgrid=validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"),
+        kgrid=kgrid,
         compute=how,
         certificate=kind,
         ensemble=ensemble,
@@ -303,19 +317,15 @@ def fit(
         choices=_choices(declarations.settings),
         learner=own,
     )
-    problem = Problem(dataset, settings)
-    checkpoint = checkpoint if group().rank == 0 else None  # of several processes the first keeps them for all
-    with kept_in(Path(checkpoint), _about(problem), how.checkpoint_seconds) if checkpoint else nullcontext(NOWHERE) as kept:
-        return Fitted(fit_model(problem, on_progress or _silent, kept), classes)
+    return Fitted(_kept(Problem(dataset, settings), on_progress or _silent, checkpoint), classes)
 
 
-def _with_learner(kind: Any, learner: Any, own: Learner | None) -> Any:
-    """The settings of a certificate with what its members are to be. Raises ConfigError: it has none to choose."""
-    if learner is None:
-        return kind
-    if not kind.votes:
-        raise ConfigError(f"learner={learner!r}: certificate={kind.name} has no members to choose: use certificate=votes")
-    return OwnVotesConfig(features=kind.features, learner=own.described) if own else replace(kind, learner=learner)
+def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
+    """The model, trained with what training has reached kept in a folder, if one is given."""
+    if folder is None or group().rank:  # of several processes the first keeps them for all
+        return fit_model(problem, on_progress, NOWHERE)
+    with kept_in(Path(folder), _about(problem), problem.settings.compute.checkpoint_seconds) as kept:
+        return fit_model(problem, on_progress, kept)
 
 
 def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
@@ -396,6 +406,20 @@ def _with_features(certificate: CertificateConfig, features: str | Mapping[str, 
     if certificate.features != FeaturesConfig():
         raise ConfigError("features: the certificate has features of its own: give them in one place")
     return replace(certificate, features=_features(features))  # type: ignore[arg-type]  # boxes have none
+
+
+def _with_learner(certificate: CertificateConfig, given: Any) -> tuple[CertificateConfig, Learner | None]:
+    """The certificate's settings with this learner of votes, and the learner, where it is the user's own."""
+    if given is None:
+        return certificate, None
+    if not certificate.votes:
+        raise ConfigError(
+            f"learner={given!r}: certificate={certificate.name} has no members to choose: use certificate=votes"
+        )
+    if isinstance(given, str):
+        return replace(certificate, learner=given), None  # type: ignore[arg-type]  # votes have one
+    own = Learner.of(given)
+    return OwnVotesConfig(features=certificate.features, learner=own.described), own
 
 
 def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:

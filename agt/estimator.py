@@ -1,6 +1,8 @@
-"""A scikit-learn estimator: certified training in pipelines, grid searches and notebooks.
+"""scikit-learn estimators: certified and private training in pipelines, grid searches and notebooks.
 
     pipeline = make_pipeline(FunctionTransformer(lambda x: x / 16), agt.CertifiedClassifier(certificate="stability"))
+
+    agt.PrivateClassifier(epsilon=1.0, declared=agt.Declared(...)).fit(x, y)      released weights, which may be published
 
 A step in front of it that is fitted on the records (a scaler, PCA) makes every row depend on all of them: certificates are
 then about the classifier alone, given those features, and ``declared.features`` must not be set.
@@ -12,14 +14,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from agt.api import Answers, Fitted, OnProgress, fit
+from agt.api import Answers, Fitted, OnProgress, Published, fit
 from agt.data.labelled import Declared
 from agt.errors import AgtError
+from agt.mechanisms.claims import WeightsMechanism, head_of
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import ObjectivePerturbation, least_strength
+from agt.mechanisms.portable import Portable
+from agt.mechanisms.statistics import NoisyStatistics
+from agt.settings import RelationName
 
 
 @contextmanager
@@ -31,13 +40,37 @@ def _value_errors() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
+class _Classifier(ClassifierMixin, BaseEstimator):
+    """What both estimators do with arrays."""
+
+    def _training(self, X: Any, y: Any, declared: Declared | None) -> tuple[np.ndarray, np.ndarray]:
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        listed = getattr(declared, "classes", None)
+        self.classes_ = np.unique(y if listed is None else list(listed))
+        if len(self.classes_) < 2:
+            raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
+        return X, y
+
+    def _queries(self, X: Any) -> np.ndarray:
+        checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        return checked
+
+    def _sorted(self, margins: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        order = np.argsort(classes)  # they may have been declared in another order
+        if len(order) > 2:
+            return margins[order].T
+        return margins[0] if order[0] == 0 else -margins[0]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)  # its parameters are its fields, as scikit-learn asks
-class CertifiedClassifier(ClassifierMixin, BaseEstimator):
+class CertifiedClassifier(_Classifier):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, network, activation, certificate, features, relation, ks, members, vote, margin_clip: as in ``agt.fit``.
-        loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
+        declared, network, activation, certificate, features, relation, ks, members, learner, vote, margin_clip: as
+            in ``agt.fit``.
+        caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
         on_progress: called as training goes on; None: nothing is.
 
     Attributes:
@@ -54,8 +87,10 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     relation: str = "add_remove"
     ks: int | Sequence[int] = 50
     members: int = 1
+    learner: Any = None
     vote: str = "labels"
     margin_clip: float | None = None
+    caution: float | None = None
     loss: str | None = None
     epochs: int | None = None
     lr: float | None = None
@@ -76,12 +111,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
         """
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
-        check_classification_targets(y)
-        listed = getattr(self.declared, "classes", None)
-        self.classes_ = np.unique(y if listed is None else list(listed))
-        if len(self.classes_) < 2:
-            raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
+        X, y = self._training(X, y, self.declared)
         given: dict[str, Any] = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
@@ -98,21 +128,129 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit less the best other's."""
         with _value_errors():
-            margins = self._model().model.margins(self._queries(X))
-        order = np.argsort(self.model_.classes)  # they may have been declared in another order
-        if len(order) > 2:
-            return margins[order].T
-        return margins[0] if order[0] == 0 else -margins[0]
+            return self._sorted(self._model().model.margins(self._queries(X)), self.model_.classes)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not certified."""
+        with _value_errors():
+            margins, settings = self._model().model.margins(self._queries(X)), self.model_.model.problem.settings
+        voting = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
+        if voting and len(margins) == 1 and not settings.certificate.votes:
+            margins = 2 * margins  # an ensemble's is the share less a half
+        shares = _shares if voting else _softmax
+        return shares(margins)[:, np.argsort(self.model_.classes)]
 
     def certify(self, X: Any) -> Answers:
         """Labels and stable distances (``agt.Fitted.certify``)."""
         with _value_errors():
             return self._model().certify(self._queries(X))
 
+    def release(self, X: Any, mechanism: Mechanism) -> Published:
+        """Labels that may be published (``agt.Fitted.release``); every call spends the mechanism's guarantee anew."""
+        with _value_errors():
+            return self._model().release(self._queries(X), mechanism)
+
     def _model(self) -> Fitted:
         check_is_fitted(self)
         return self.model_
 
-    def _queries(self, X: Any) -> np.ndarray:
-        checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        return checked
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateClassifier(_Classifier):
+    """A linear classifier on public features whose weights are released once, under (epsilon, delta)-differential privacy.
+
+    Fitted, it holds the released weights and public constants alone, so that it may be pickled and published, and answers
+    any number of queries. Every ``fit`` spends epsilon anew, those of a search over settings too: search on public rows.
+
+    Args:
+        epsilon, delta: of one ``fit``.
+        declared: what you say of data and settings, which the claim rests on; what is missing is named.
+        features, relation, caution: as in ``agt.fit``.
+
+    Attributes:
+        classes_: [C] the label values.
+        n_features_in_: features of a record.
+        released_: the weights, with the public features in front of them.
+        guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
+
+    Two classes: objective perturbation (mechanisms/objective.py), its strength raised where the determinant would take more
+    than half of epsilon; more, or another relation than add_remove: noisy statistics (mechanisms/statistics.py).
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    declared: Declared | None = None
+    features: str | Mapping[str, Any] | None = None
+    relation: RelationName = "add_remove"
+    caution: float = 1.0
+
+    def fit(self, X: Any, y: Any) -> "PrivateClassifier":
+        """Train, and release the weights.
+
+        Args:
+            X: [n, d] numbers.
+            y: [n] labels.
+
+        Raises:
+            ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
+        """
+        X, y = self._training(X, y, self.declared)
+        given = {name: getattr(self, name) for name in ("declared", "features", "relation", "caution")}
+        with _value_errors():
+            model = fit(X, y, certificate="erm", **given)
+            self.released_: Portable = model.release_weights(self._mechanism(model))
+        self._values: np.ndarray = model.classes
+        self.classes_ = np.sort(model.classes)
+        return self
+
+    @property
+    def guarantee_(self) -> tuple[str, ...]:
+        """All that may be said of the release, a line each."""
+        check_is_fitted(self)
+        return self.released_.words
+
+    def predict(self, X: Any) -> np.ndarray:
+        """[n] labels from the released weights; nothing is spent."""
+        check_is_fitted(self)
+        labels: np.ndarray = self._values[self.released_.labels(self._queries(X))]
+        return labels
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score less the best other's."""
+        check_is_fitted(self)
+        return self._sorted(self.released_.margins(self._queries(X)), self._values)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """[n, C] sigmoid or softmax of the released weights' scores."""
+        check_is_fitted(self)
+        return _softmax(self.released_.margins(self._queries(X)))[:, np.argsort(self._values)]
+
+    def _mechanism(self, model: Fitted) -> WeightsMechanism:
+        if len(model.classes) > 2 or self.relation != "add_remove":
+            return NoisyStatistics(mu=NoisyStatistics.afford(self.epsilon, self.delta).mu)
+        budget = ObjectivePerturbation.afford(self.epsilon, self.delta)
+        head = head_of(model.model, ObjectivePerturbation.name)
+        least = least_strength(head.trained.loss.reach, budget.eps / 2) / head.plan.normalizer
+        decay = max(least, head.trained.training.weight_decay)
+        return ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
+
+
+def _softmax(margins: np.ndarray) -> np.ndarray:
+    """[n, C] of ``Model.margins``."""
+    if len(margins) == 1:
+        one = expit(margins[0])
+        return np.stack([1 - one, one], axis=1)
+    return np.asarray(softmax(np.minimum(margins, 0), axis=0).T)  # the best one's lead is each other's lag
+
+
+def _shares(margins: np.ndarray) -> np.ndarray:
+    """[n, C] shares of votes, of how far each class leads the others: [1, n] of two, else [C, n]."""
+    if len(margins) == 1:
+        return np.stack([1 - margins[0], 1 + margins[0]], axis=1) / 2
+    behind = np.minimum(margins, 0)
+    return np.asarray((behind + (1 - behind.sum(axis=0)) / len(behind)).T)

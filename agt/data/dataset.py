@@ -439,7 +439,7 @@ class Outside:
         return self.count / self.total if self.total else 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # whoever prints a model prints no records
 class Records:
     """Rows of data, in a fixed order.
 

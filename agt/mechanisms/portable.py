@@ -15,7 +15,7 @@ Formal guarantees
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -38,7 +38,7 @@ from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering, s
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.models.store import FileWriter, as_json
-from agt.numeric import labels_of
+from agt.numeric import labels_of, signed_margins
 from agt.settings import FeaturesConfig, build, validate
 from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest
 
@@ -205,9 +205,15 @@ class Portable:
 
     def labels(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""
+        return gathered(map(labels_of, self._logits(features)), len(features))
+
+    def margins(self, features: np.ndarray) -> np.ndarray:
+        """As ``Model.margins``, of the same queries; nothing is spent."""
+        return signed_margins(gathered(self._logits(features), len(features)))
+
+    def _logits(self, features: np.ndarray) -> Iterator[np.ndarray]:
         weight = torch.from_numpy(answering(self.weight, self.noise["sigma"], self.shrink, self.features))
-        parts = (labels_of(logits_of(weight, self.features(piece, self.dtype))) for piece in pieces(features))
-        return gathered(parts, len(features))
+        return (logits_of(weight, self.features(piece, self.dtype)) for piece in pieces(features))
 
     @property
     def _formula(self) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""Private estimators: scikit-learn's checks, what a published one holds, refusals; and the certified one's newer doors."""
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import SkipTestWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import check_estimator
+
+import agt
+from agt.numeric import SeededRandomness
+
+RNG = np.random.default_rng(5)
+Y = np.arange(600) % 3
+X = RNG.normal(size=(600, 4)) + 4 * np.eye(4)[Y]
+
+
+def said(y: np.ndarray, size: int = 600) -> agt.Declared:
+    return agt.Declared(classes=np.unique(y).tolist(), size=size, features=True, settings=True)
+
+
+class AsGiven(agt.PrivateClassifier):
+    """For scikit-learn's checks, whose data have classes and sizes of many kinds: declares what it is given."""
+
+    def fit(self, X: Any, y: Any) -> agt.PrivateClassifier:
+        kept, labels = self.declared, np.asarray(y)
+        try:
+            self.declared = said(labels, len(labels)) if labels.ndim and len(np.unique(labels)) > 1 else None
+            return super().fit(X, y)
+        finally:
+            self.declared = kept
+
+
+class SameNoise(SeededRandomness):
+    """Draws alike at every fit, which some of the checks compare; and passes for no simulation."""
+
+    simulated = False
+
+
+def test_it_passes_every_check_of_the_ecosystem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fresh noise three fail, as they have to, since they fit twice and compare: check_fit_idempotent,
+    check_supervised_y_2d, check_classifier_data_not_an_array."""
+    monkeypatch.setattr("agt.api.SystemRandomness", lambda: SameNoise(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkipTestWarning)
+        results = check_estimator(AsGiven(epsilon=100.0), on_fail=None)
+    assert len(results) > 40
+    assert [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"] == []
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_is_published_holds_no_records_and_answers_the_same(classes: int) -> None:
+    x, y = X[classes > Y], np.array(["no", "yes", "maybe"])[Y[classes > Y]]
+    order = ["yes", "no", "maybe"][:classes]
+    declared = agt.Declared(classes=order, size=600, features=True, settings=True)
+    private = agt.PrivateClassifier(epsilon=4.0, declared=declared).fit(x, y)
+    assert private.score(x, y) > 0.85
+    content = pickle.dumps(private)
+    assert not any(row.tobytes() in content for row in x)
+    assert len(content) < 8000, "weights and words, nothing as long as the data"
+    again = pickle.loads(content)
+    proba = again.predict_proba(x)
+    assert proba.sum(axis=1) == pytest.approx(np.ones(len(x)))
+    assert (again.classes_[proba.argmax(axis=1)] == private.predict(x)).all()
+    assert private.classes_.tolist() == sorted(order)
+    assert "differentially private" in private.guarantee_[0]
+    assert any("(4, 1e-05)-differentially private" in line for line in private.guarantee_)
+    assert any("declared.features=True" in line for line in private.guarantee_)
+
+
+def test_no_claim_without_declarations_and_small_budgets_work() -> None:
+    with pytest.raises(ValueError, match=r"(?s)declared\.size.*declared\.settings=True|condition c .*condition e"):
+        agt.PrivateClassifier().fit(X, Y)
+    two = Y < 2
+    for relation in ("add_remove", "substitute"):
+        weak = agt.PrivateClassifier(epsilon=0.01, declared=said(Y[two]), relation=relation).fit(X[two], Y[two])
+        assert f"for {relation} neighbours" in weak.guarantee_[0]
+    with pytest.raises(ValueError, match=r"(?i)eps"):
+        agt.PrivateClassifier(epsilon=-1.0, declared=said(Y)).fit(X, Y)
+
+
+def test_searches_over_public_rows_work_on_both() -> None:
+    for estimator in (agt.PrivateClassifier(declared=said(Y), epsilon=8.0), agt.CertifiedClassifier(declared=said(Y))):
+        search = GridSearchCV(estimator, {"caution": [0.5, 2.0]}, cv=2, error_score="raise").fit(X, Y)
+        assert search.best_score_ > 0.8
+
+
+@pytest.mark.parametrize("settings", [{}, {"learner": "ridge", "members": 5}, {"members": 5}])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_shares_say_what_is_predicted_and_labels_may_be_released(classes: int, settings: dict[str, Any]) -> None:
+    x, y = X[classes > Y], Y[classes > Y]
+    model = agt.CertifiedClassifier(declared=said(y), **settings).fit(x, y)
+    proba = model.predict_proba(x)
+    assert proba.sum(axis=1) == pytest.approx(np.ones(len(x)))
+    assert (proba[np.arange(len(x)), model.predict(x)] >= proba.max(axis=1) - 1e-12).all()
+    if "members" in settings:
+        assert abs(proba * 5 - np.rint(proba * 5)).max() < 1e-9
+    released = model.release(x[:9], agt.RandomizedResponse(eps=1.0, classes=classes))
+    assert released.claim.proved
+    assert released.labels.shape == (9,)
+    assert "array(" not in repr(model.model_.model.problem.dataset)
