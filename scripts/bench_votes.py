@@ -37,7 +37,7 @@ STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 QUERIES = (100, 1_000, 10_000)
 ANSWERING = (250, 350, 500, 700, 1000, 1400, 2000, 3000)  # members to choose among for private answers
 ADULT = (125, 250, 350, 500, 700, 1000, 1400), (0.855, 0.848, 0.84)  # members to choose among; accuracies asked for
-IMDB = (250, 500, 700, 1000, 1500, 2000, 4000), (0.806, 0.795, 0.783, 0.768)
+IMDB = (250, 500, 700, 1000, 1500, 2000, 3000, 4000), (0.806, 0.795, 0.783, 0.768)
 IMAGES = (("mnist", "mnist_t10k.npz", (0.97, 0.945, 0.93)), ("pneumonia", "pneumoniamnist.npz", (0.77, 0.75, 0.72)))
 
 

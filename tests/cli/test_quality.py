@@ -150,7 +150,7 @@ def test_what_to_expect_of_a_release_is_for_the_owner_alone(agt: Agt, run: Calla
     assert found
     assert 0.4 < float(found[1]) < float(found[2])
     assert re.search(
-        r"^better: mechanism=release_weights total\.eps=0\.1 total\.delta=1e-05, expected to reach", said.err, re.M
+        r"^better: mechanism=noisy_statistics total\.eps=0\.1 total\.delta=1e-05, expected to reach", said.err, re.M
     )
     folder = Path(re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)[1])  # type: ignore[index]
     for word in ("expected", "better:", "without noise", "accuracy", "AUC"):

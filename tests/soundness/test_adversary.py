@@ -165,7 +165,7 @@ def clamped_softmax(patch: pytest.MonkeyPatch) -> None:
 def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
     """001 Theorem 5.3: the least distances of all members, whatever they voted, summed."""
 
-    def vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:
+    def vote(labels: np.ndarray, distances: np.ndarray, *_: object, **__: object) -> Vote:
         return published_vote(labels, distances)
 
     patch.setattr(ensemble_tasks, "certified_vote", vote)
@@ -174,7 +174,7 @@ def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
 def one_member_counted(patch: pytest.MonkeyPatch) -> None:
     """Votes of any relation are certified as if one k changed one member."""
 
-    def counted(labels: np.ndarray, distances: np.ndarray, classes: int, *, touches: int) -> Vote:
+    def counted(labels: np.ndarray, distances: np.ndarray, classes: int, **_: object) -> Vote:
         return certified_vote(labels, distances, classes, touches=1)
 
     patch.setattr(ensemble_tasks, "certified_vote", counted)
