@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agt.api import Answers, Fitted, Published, fit, load
     from agt.data.dataset import DataError
     from agt.data.labelled import Declared
+    from agt.data.table import Columns
     from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError
     from agt.estimator import CertifiedClassifier, PrivateClassifier
@@ -43,6 +44,7 @@ __all__ = [
     "Answers",
     "Budget",
     "CertifiedClassifier",
+    "Columns",
     "ConfigError",
     "DataError",
     "Declared",
@@ -67,6 +69,7 @@ __all__ = [
 _HOMES = {
     "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
     "agt.data.labelled": ("Declared",),
+    "agt.data.table": ("Columns",),
     "agt.data.dataset": ("DataError",),
     "agt.distributed": ("together",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),

@@ -8,13 +8,15 @@ It builds the same values that the command line builds from its configuration (p
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from safetensors.torch import save
 from torch import nn
 
@@ -22,8 +24,9 @@ from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.labelled import Declared, dataset_of, query_records
+from agt.data.table import Columns
 from agt.distributed import group
-from agt.errors import ConfigError
+from agt.errors import ConfigError, Doubtful
 from agt.facts import Fact
 from agt.mechanisms.claims import Accounting, Claim, Counting, WeightsMechanism, head_of, prepare_labels, prepare_weights
 from agt.mechanisms.mechanism import Mechanism
@@ -48,6 +51,7 @@ from agt.settings import (
     RelationName,
     TrainingConfig,
     certificate_config,
+    plain_of,
     validate,
 )
 from agt.store import Folder, NewFolder, read_digest
@@ -57,6 +61,7 @@ from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
 
 DESCRIPTION = "model.json"
+SAMPLE, LARGE = 1_000, 20.0  # records that a new model is tried on; features that are called large
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 CLOSED_FORM = {"loss": "binary_cross_entropy", "clip": 0.5, "batch": {"count": RECIPE}} | dict.fromkeys(
     ("lr", "epochs", "weight_decay"), RECIPE
@@ -117,11 +122,13 @@ class Fitted:
     Attributes:
         model: the model itself, on class indices (models/model.py).
         classes: [C] the values that labels have, in the order of the classes.
+        columns: how data frames are coded; None: they are not.
         recorded: conditions a to g as they stood when it was saved; None: it was trained just now.
     """
 
     model: Model
     classes: np.ndarray
+    columns: Columns | None = None
     recorded: tuple[Condition, ...] | None = None
 
     @property
@@ -130,11 +137,11 @@ class Fitted:
         now = self.model.conditions
         return now if self.recorded is None else weaker(self.recorded, now)
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
         """[n] labels of the nominal model.
 
         Args:
-            x: [n, ...] queries, made as the training features were.
+            x: [n, ...] queries, made as the training features were; or a data frame, where columns were given.
 
         Raises:
             ConfigError, DataError: another width, or a NaN.
@@ -142,7 +149,7 @@ class Fitted:
         labels: np.ndarray = self.classes[self.model.predict(self._queries(x))]
         return labels
 
-    def certify(self, x: np.ndarray, on_progress: OnProgress = lambda progress: None) -> Answers:
+    def certify(self, x: np.ndarray | pd.DataFrame, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Labels and stable distances.
 
         Args:
@@ -157,7 +164,7 @@ class Fitted:
 
     def release(
         self,
-        x: np.ndarray,
+        x: np.ndarray | pd.DataFrame,
         mechanism: Mechanism,
         *,
         accounting: Accounting = "rigorous",
@@ -219,24 +226,26 @@ class Fitted:
             OSError: it cannot be written.
         """
         store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
-        values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str}
+        values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str, "columns": plain_of(self.columns)}
         known = {**values, "conditions": [condition.as_json() for condition in self.conditions]}
         store.write(DESCRIPTION, as_json(known | describe(problem)))
         self.model.save(store)
         return store.finish()
 
-    def _queries(self, x: np.ndarray) -> np.ndarray:
-        features, shape = query_records(x).features, self.model.problem.dataset.train.features.shape[1:]
+    def _queries(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
+        coded: Any = self.columns(x) if self.columns is not None and isinstance(x, pd.DataFrame) else x
+        features, shape = query_records(coded).features, self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
             raise ConfigError(f"queries have {features.shape[1:]} features each, and the model was trained on {shape}")
         return features
 
 
 def fit(
-    x: np.ndarray,
+    x: np.ndarray | pd.DataFrame,
     y: np.ndarray,
     *,
     declared: Declared | None = None,
+    columns: Columns | str | Path | None = None,
     network: Sequence[int] | nn.Sequential = (),
     activation: str | None = None,
     certificate: str | CertificateConfig | Mapping[str, Any] | None = None,
@@ -259,9 +268,11 @@ def fit(
     """Train a head together with bounds on what it would have been on every neighbouring dataset.
 
     Args:
-        x: [n, ...] features.
+        x: [n, ...] features; or a data frame, with ``columns``.
         y: [n] labels: numbers or text.
         declared: what you say of data and settings, for claims of privacy; None: nothing.
+        columns: which columns of a data frame are features, and the public constants that code them, or the dataset file
+            that holds them.
         network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
         activation: of hidden layers given by width; None: relu, in a tube tanh.
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
@@ -295,7 +306,10 @@ def fit(
         raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     flips = RELATIONS[neighbours.name].labels
-    dataset, classes = dataset_of(x, y, declarations, ids, units, public, label_free=flips)
+    coder = None if columns is None else Columns.of(columns)
+    coding = () if coder is None else coder.facts
+    features_in: Any = x if coder is None else coder(x)
+    dataset, classes = dataset_of(features_in, y, declarations, ids, units, public, label_free=flips, coding=coding)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind, own = _with_learner(_with_features(kind, features), learner)
     if kind.votes and members == 1 and declarations.size is not None and not flips:
@@ -317,7 +331,27 @@ def fit(
         choices=_choices(declarations.settings),
         learner=own,
     )
-    return Fitted(_kept(Problem(dataset, settings), on_progress or _silent, checkpoint), classes)
+    model = Fitted(_kept(Problem(dataset, settings), on_progress or _silent, checkpoint), classes, coder)
+    for doubt in (*(coder.notes(x) if coder is not None else ()), *_doubts(model)):
+        warnings.warn(doubt, Doubtful, stacklevel=2)
+    return model
+
+
+def _doubts(model: Fitted) -> Iterator[str]:
+    """What looks wrong with features or answers, for the owner of the records."""
+    train = model.model.problem.dataset.train
+    some = train.take(np.linspace(0, len(train) - 1, min(len(train), SAMPLE), dtype=np.int64))
+    reach = float(np.abs(some.features).max(initial=0))
+    if reach > LARGE:
+        yield (
+            f"features reach {reach:g}: divide them by public constants to about 1, or code the columns of a data frame "
+            "with columns=agt.Columns(...)"
+        )
+    seen = np.bincount(some.labels, minlength=len(model.classes))
+    answered = np.bincount(model.model.predict(some.features), minlength=len(model.classes))
+    never = model.classes[(answered == 0) & (seen > len(some) / (2 * len(seen)))].tolist()
+    if never:
+        yield f"of {len(some)} training records none is answered {never}: the model is of little use as it is"
 
 
 def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
@@ -350,11 +384,12 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         node = json.loads(content)
         problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
         classes = np.array(node["classes"], dtype=node["dtype"])
+        columns = None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
         if classes.shape != (problem.classes,):
             raise ValueError(f"{problem.classes} classes with {classes.size} values")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
-    return Fitted(load_model(problem, shelf), classes, recorded)
+    return Fitted(load_model(problem, shelf), classes, columns, recorded)
 
 
 def _silent(progress: Progress) -> None:

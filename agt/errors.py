@@ -51,6 +51,10 @@ class UnsoundError(AgtError):
     """A number that a guarantee rests on is NaN, infinite, out of order or outside its proven range."""
 
 
+class Doubtful(UserWarning):
+    """What looks wrong with data or a model, said to their owner; no guarantee rests on it."""
+
+
 class UnboundedError(UnsoundError):
     """A bound is NaN or infinite: nothing is known about the value it was to bound."""
 

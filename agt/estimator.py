@@ -11,17 +11,19 @@ then about the classifier alone, given those features, and ``declared.features``
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
 from agt.api import Answers, Fitted, OnProgress, Published, fit
 from agt.data.labelled import Declared
+from agt.data.table import Columns
 from agt.errors import AgtError
 from agt.mechanisms.claims import WeightsMechanism, head_of
 from agt.mechanisms.mechanism import Mechanism
@@ -41,10 +43,15 @@ def _value_errors() -> Iterator[None]:
 
 
 class _Classifier(ClassifierMixin, BaseEstimator):
-    """What both estimators do with arrays."""
+    """What both estimators do with arrays and data frames."""
+
+    columns: Columns | str | Path | None
 
     def _training(self, X: Any, y: Any, declared: Declared | None) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        if self.columns is None:
+            X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        else:
+            y, self.n_features_in_ = column_or_1d(y), np.shape(X)[1]
         check_classification_targets(y)
         listed = getattr(declared, "classes", None)
         self.classes_ = np.unique(y if listed is None else list(listed))
@@ -53,6 +60,8 @@ class _Classifier(ClassifierMixin, BaseEstimator):
         return X, y
 
     def _queries(self, X: Any) -> np.ndarray:
+        if self.columns is not None:
+            return Columns.of(self.columns)(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return checked
 
@@ -68,7 +77,7 @@ class CertifiedClassifier(_Classifier):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, network, activation, certificate, features, relation, ks, members, learner, vote, margin_clip: as
+        declared, columns, network, activation, certificate, features, relation, ks, members, learner, vote, margin_clip: as
             in ``agt.fit``.
         caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
         on_progress: called as training goes on; None: nothing is.
@@ -80,6 +89,7 @@ class CertifiedClassifier(_Classifier):
     """
 
     declared: Declared | None = None
+    columns: Columns | str | Path | None = None
     network: Sequence[int] | nn.Sequential = ()
     activation: str | None = None
     certificate: str | None = None
@@ -105,7 +115,7 @@ class CertifiedClassifier(_Classifier):
         """Train with bounds.
 
         Args:
-            X: [n, d] numbers.
+            X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
 
         Raises:
@@ -165,7 +175,7 @@ class PrivateClassifier(_Classifier):
     Args:
         epsilon, delta: of one ``fit``.
         declared: what you say of data and settings, which the claim rests on; what is missing is named.
-        features, relation, caution: as in ``agt.fit``.
+        columns, features, relation, caution: as in ``agt.fit``.
 
     Attributes:
         classes_: [C] the label values.
@@ -180,6 +190,7 @@ class PrivateClassifier(_Classifier):
     epsilon: float = 1.0
     delta: float = 1e-5
     declared: Declared | None = None
+    columns: Columns | str | Path | None = None
     features: str | Mapping[str, Any] | None = None
     relation: RelationName = "add_remove"
     caution: float = 1.0
@@ -188,14 +199,14 @@ class PrivateClassifier(_Classifier):
         """Train, and release the weights.
 
         Args:
-            X: [n, d] numbers.
+            X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
 
         Raises:
             ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
         """
         X, y = self._training(X, y, self.declared)
-        given = {name: getattr(self, name) for name in ("declared", "features", "relation", "caution")}
+        given = {name: getattr(self, name) for name in ("declared", "columns", "features", "relation", "caution")}
         with _value_errors():
             model = fit(X, y, certificate="erm", **given)
             self.released_: Portable = model.release_weights(self._mechanism(model))

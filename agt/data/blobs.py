@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from agt.data.dataset import Dataset, Plane, Records, default_ids, label_free_facts, records
-from agt.data.files import Columns, open_columns, same_shape
+from agt.data.files import ColumnReader, open_columns, same_shape
 from agt.data.labelled import queries, query_labels
 from agt.facts import grounds, proved
 from agt.settings import Positive, schema
@@ -68,7 +68,7 @@ class Blobs:
         """Points from columns x1 and x2, or key x [n, 2] of an npz; an optional ``label`` is left or right."""
         return self.read_queries(open_columns(path, "inputs"))
 
-    def read_queries(self, columns: Columns) -> Records:
+    def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (files.columns_of)."""
         points = columns.matrix("x", "inputs").astype(np.float64)
         same_shape(points, (2,), columns.path)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agt.data.dataset import DataError, Dataset, Records, features_fact
 from agt.data.erasure import IsErased
-from agt.data.files import Columns, arrays_in, same_shape
+from agt.data.files import ColumnReader, arrays_in, same_shape
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
 from agt.errors import DataMissing
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
@@ -86,7 +86,7 @@ class Embeddings(LabelledFile):
                 )
         return dataset
 
-    def _query_features(self, columns: Columns, content: RowContent, constants: FileConstants) -> np.ndarray:
+    def _query_features(self, columns: ColumnReader, content: RowContent, constants: FileConstants) -> np.ndarray:
         same_shape(content[0], constants.shape or (), columns.path)
         center = None if constants.center is None else np.array(constants.center, dtype=np.float64)
         self._check_center(columns, center)
@@ -98,12 +98,12 @@ class Embeddings(LabelledFile):
         key = {"key": self.x, "center": 0.0 if center is None else center}
         return {"vectors": key | {"unit_norm": self.unit_norm, "scale": self.scale}}
 
-    def _open(self) -> Columns:
+    def _open(self) -> ColumnReader:
         tried = places(self.path, self.data_dir)
         require_finished(next((place for place in tried if place.exists()), tried[-1]), self.obtain)
         return super()._open()
 
-    def _content(self, columns: Columns) -> RowContent:
+    def _content(self, columns: ColumnReader) -> RowContent:
         # The vectors as stored; half precision is widened, which loses nothing, and whole numbers become decimal.
         x = columns.matrix(self.x, "dataset.x")
         if x.dtype.kind in "biu":
@@ -126,7 +126,7 @@ class Embeddings(LabelledFile):
             *rows.facts,
         )
 
-    def _center(self, columns: Columns) -> np.ndarray | None:
+    def _center(self, columns: ColumnReader) -> np.ndarray | None:
         # float64, as one record's vectors; None: nothing is subtracted.
         if self.center is None:
             return None
@@ -134,7 +134,7 @@ class Embeddings(LabelledFile):
             return np.array(self.center)
         return columns.array(self.center, "dataset.center").astype(np.float64)
 
-    def _check_center(self, columns: Columns, center: np.ndarray | None) -> None:
+    def _check_center(self, columns: ColumnReader, center: np.ndarray | None) -> None:
         # A file of queries that brings constants of its own must bring the same ones.
         if center is None or not isinstance(self.center, str) or self.center not in columns.names:
             return
@@ -145,7 +145,7 @@ class Embeddings(LabelledFile):
                 "constants; queries are given unscaled, and the dataset's own constants scale them"
             )
 
-    def _scaled(self, x: np.ndarray, columns: Columns, center: np.ndarray | None) -> np.ndarray:
+    def _scaled(self, x: np.ndarray, columns: ColumnReader, center: np.ndarray | None) -> np.ndarray:
         """Computed in float64, each record alone, and rounded once to float32.
 
         Args:

@@ -131,7 +131,7 @@ def open_text(path: Path, codec: str) -> TextIO:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnReader:
     """An open file, read column by column.
 
     Attributes:
@@ -260,7 +260,7 @@ class Columns:
                 self.refuse(name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why)
         if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
             column = _days(column)
-        if pa.types.is_boolean(column.type) and not self.sent:
+        if pa.types.is_null(column.type) or (pa.types.is_boolean(column.type) and not self.sent):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
@@ -490,7 +490,7 @@ def is_large(path: Path) -> bool:
 # -- opening them ---------------------------------------------------------------------------------------------------------
 
 
-def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None) -> Columns:
+def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None) -> ColumnReader:
     """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
 
     Args:
@@ -521,15 +521,15 @@ def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: C
         raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
 
 
-def _open_arrays(path: Path) -> Columns:
+def _open_arrays(path: Path) -> ColumnReader:
     if path.is_dir():
         names = tuple(file.stem for file in arrays_in(path))
-        return Columns(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+        return ColumnReader(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
     if not zipfile.is_zipfile(path):
         raise ValueError("not a whole zip archive")
     with np.load(path, allow_pickle=False) as archive:
         names = tuple(archive.files)
-    return Columns(path, names, partial(_member, path))
+    return ColumnReader(path, names, partial(_member, path))
 
 
 def _member(path: Path, name: str) -> np.ndarray:
@@ -538,16 +538,17 @@ def _member(path: Path, name: str) -> np.ndarray:
         return array
 
 
-def _open_table(path: Path, form: CsvFormat) -> Columns:
+def _open_table(path: Path, form: CsvFormat) -> ColumnReader:
     if path.suffix.lower() == ".parquet":
         names = tuple(pa.parquet.read_schema(path).names)
-        return Columns(path, names, lambda name: pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks())
+        table = partial(pa.parquet.read_table, path)
+        return ColumnReader(path, names, lambda name: table(columns=[name]).column(name).combine_chunks())
     names = form.names(path)
-    table = pa.csv.read_csv(path, *form.options(names))
-    return Columns(path, names, lambda name: table.column(name).combine_chunks(), form)
+    cells = pa.csv.read_csv(path, *form.options(names))
+    return ColumnReader(path, names, lambda name: cells.column(name).combine_chunks(), form)
 
 
-def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
+def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnReader]:
     """The rows of a large file, ``ROWS`` or about as many at once.
 
     An array of an npz that is compressed is held as a whole, and so is one whose length is not the number of rows.
@@ -562,7 +563,7 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
     first = 0
     try:
         for names, read, rows in _blocks(path, form or CsvFormat()):
-            yield Columns(path, names, read, form or CsvFormat() if is_delimited(path) else None, first)
+            yield ColumnReader(path, names, read, form or CsvFormat() if is_delimited(path) else None, first)
             first += rows
     except _DAMAGED as error:
         raise DataError(f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}") from None
@@ -609,7 +610,7 @@ def _mapped(path: Path, name: str) -> np.ndarray:
 # -- records that a program sends -----------------------------------------------------------------------------------------
 
 
-def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> Columns:
+def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
     """The columns of records that a program sends as JSON, which all have the same ones.
 
     A value is read by itself, as everywhere: numbers are numbers and text is text, as in a parquet file; where a column has
@@ -628,7 +629,11 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> Columns:
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in the other")
-    return Columns(Path(name), tuple(rows[0]), lambda key: _sent([row[key] for row in rows], f"{name}: '{key}'"), sent=True)
+
+    def read(key: str) -> np.ndarray | pa.Array:
+        return _sent([row[key] for row in rows], f"{name}: '{key}'")
+
+    return ColumnReader(Path(name), tuple(rows[0]), read, sent=True)
 
 
 def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:

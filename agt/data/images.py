@@ -32,7 +32,7 @@ from agt.data.dataset import (
     split_fact,
     uniform,
 )
-from agt.data.files import Columns, open_columns, same_length, same_shape
+from agt.data.files import ColumnReader, open_columns, same_length, same_shape
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.errors import ConfigError, DataMissing, nearest
 from agt.facts import Fact, Grounds, grounds, proved, void
@@ -100,7 +100,7 @@ class Digits:
         """Raw pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ...; ``label`` and ``id`` optional."""
         return self.read_queries(open_columns(path, "inputs"))
 
-    def read_queries(self, columns: Columns) -> Records:
+    def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (files.columns_of)."""
         path = columns.path
         pixels = columns.matrix("x", "inputs").astype(np.float64)
@@ -274,7 +274,7 @@ class MedMnist:
         """
         return self.read_queries(open_columns(path, "inputs"))
 
-    def read_queries(self, columns: Columns) -> Records:
+    def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (files.columns_of)."""
         images = _images(columns, "x" if "x" in columns.names else "images")
         constants = self.settled or validate(ImageConstants, self.load().settled, "dataset.settled")
@@ -373,7 +373,7 @@ class MedMnist:
         return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
 
 
-def _read(columns: Columns, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
     # Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n].
     images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
@@ -382,7 +382,7 @@ def _read(columns: Columns, splits: tuple[str, ...]) -> tuple[np.ndarray, np.nda
     return images, labels
 
 
-def _images(columns: Columns, key: str) -> np.ndarray:
+def _images(columns: ColumnReader, key: str) -> np.ndarray:
     # [n, c, h, w] uint8.
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
@@ -393,7 +393,7 @@ def _images(columns: Columns, key: str) -> np.ndarray:
     return images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
-def _labels(columns: Columns, key: str) -> np.ndarray:
+def _labels(columns: ColumnReader, key: str) -> np.ndarray:
     # [n] int64, MedMNIST's own classes.
     labels = columns.array(key, "MedMNIST's format")
     if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):

@@ -20,7 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt.data.dataset import DataError, ordinal
-from agt.data.files import COMMA, ISO_DATE, SEPARATORS, Columns, CsvFormat, as_word, is_delimited, open_columns, open_text
+from agt.data.files import (
+    COMMA,
+    ISO_DATE,
+    SEPARATORS,
+    ColumnReader,
+    CsvFormat,
+    as_word,
+    is_delimited,
+    open_columns,
+    open_text,
+)
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.errors import nearest
 
@@ -169,7 +179,7 @@ def inspect_table(
     return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
 
 
-def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> Columns:
+def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
     if not is_delimited(path) or not path.is_file():
@@ -246,7 +256,7 @@ class _ColumnValues:
         return tuple(sorted(zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> _ColumnValues:
+def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> _ColumnValues:
     cells: pa.Array = columns.raw(name, "file")
     nested = pa.types.is_nested(cells.type)
     if not nested:
@@ -305,7 +315,7 @@ def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
     return float(share) if share >= _TELLS and 1 - share <= (1 - constant) / 10 else 0.0
 
 
-def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) -> Column:
+def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # What a column holds, and what is proposed for it; the first of these that fits.
     distinct = len(look.words)
     seen = Column(look.name, "unreadable", look.missing, distinct, values=look.common(most_values), markers=look.markers)
@@ -329,7 +339,7 @@ def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) 
     return _words(columns, seen, look, rows, most_values)
 
 
-def _date(columns: Columns, look: _ColumnValues, seen: Column) -> Column:
+def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     # Whole years around dates that are read as days since 1970-01-01.
     if look.text and not look.fit(ISO_DATE).all():
         return replace(seen, remark="a date: write it as year-month-day, 2024-12-31, to use it")
@@ -385,7 +395,7 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
 
-def _words(columns: Columns, seen: Column, look: _ColumnValues, rows: int, most_values: int) -> Column:
+def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # A list of values, or why there is none.
     plain, many = np.isfinite(look.numbers), len(look.words) > most_values
     mostly = look.counts[plain].sum() > 0.9 * look.counts.sum()

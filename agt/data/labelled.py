@@ -39,7 +39,16 @@ from agt.data.dataset import (
     split_fact,
 )
 from agt.data.erasure import IsErased, check_last, never
-from agt.data.files import Columns, CsvFormat, changed_of, is_large, missing_word, open_blocks, open_columns, same_length
+from agt.data.files import (
+    ColumnReader,
+    CsvFormat,
+    changed_of,
+    is_large,
+    missing_word,
+    open_blocks,
+    open_columns,
+    same_length,
+)
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import MOST_ROWS, DeclaredSize, schema, validate
@@ -65,7 +74,7 @@ LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
 # -- labels, and the queries that may have them ---------------------------------------------------------------------------
 
 
-def read_labels(columns: Columns, label: str, classes: Sequence[str] = ()) -> np.ndarray:
+def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) -> np.ndarray:
     """[n] object: the label of each row as text, none of them missing.
 
     Args:
@@ -128,7 +137,7 @@ def class_indices(
     return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
 
-def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
+def query_labels(columns: ColumnReader, label: str, classes: Sequence[str], n: int) -> np.ndarray:
     """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent."""
     if label not in columns.names:
         return np.broadcast_to(np.int64(UNLABELLED), n)
@@ -137,7 +146,7 @@ def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -
 
 
 def queries(
-    columns: Columns,
+    columns: ColumnReader,
     features: np.ndarray,
     content: RowContent,
     labels: np.ndarray,
@@ -200,7 +209,7 @@ class FileRows:
         erased: [n] bool, training records that count as not being there: no constant is taken from them.
     """
 
-    columns: Columns
+    columns: ColumnReader
     content: RowContent
     labels: np.ndarray
     ids: np.ndarray
@@ -314,7 +323,7 @@ class LabelledFile(ABC):
     # -- what a kind of file adds --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _content(self, columns: Columns) -> RowContent:
+    def _content(self, columns: ColumnReader) -> RowContent:
         """The features as a file has them, checked as far as each row goes."""
 
     @abstractmethod
@@ -322,7 +331,7 @@ class LabelledFile(ABC):
         """The features of every file; each record's from its own content and public constants."""
 
     @abstractmethod
-    def _query_features(self, columns: Columns, content: RowContent, constants: FileConstants) -> np.ndarray:
+    def _query_features(self, columns: ColumnReader, content: RowContent, constants: FileConstants) -> np.ndarray:
         """The features of queries."""
 
     def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
@@ -380,10 +389,10 @@ class LabelledFile(ABC):
         # The rows of the file; or of two, of which the first has the training records and the second the test records.
         return [self._rows(self._open())]
 
-    def _open(self) -> Columns:
+    def _open(self) -> ColumnReader:
         return open_columns(self.path, "dataset.path or data_dir", self.data_dir, self._form)
 
-    def _rows(self, columns: Columns, test: bool | None = None) -> FileRows:
+    def _rows(self, columns: ColumnReader, test: bool | None = None) -> FileRows:
         """Every row of a file.
 
         Args:
@@ -476,7 +485,7 @@ class LabelledFile(ABC):
             return self._streamed(path, constants)
         return self.read_queries(open_columns(path, "inputs", form=self._form))
 
-    def read_queries(self, columns: Columns) -> Records:
+    def read_queries(self, columns: ColumnReader) -> Records:
         """As ``load_queries``, of columns that are there (files.columns_of)."""
         constants, content = self._constants(), self._content(columns)
         features = self._query_features(columns, content, constants)
@@ -484,7 +493,7 @@ class LabelledFile(ABC):
         outside, groups = _combined(self._outside(content, constants)), self._query_groups(columns)
         return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
 
-    def _query_groups(self, columns: Columns) -> dict[str, np.ndarray]:
+    def _query_groups(self, columns: ColumnReader) -> dict[str, np.ndarray]:
         return {name: _subgroups(columns, name) for name in self.subgroups if name in columns.names}
 
     def _streamed(self, path: Path, constants: FileConstants) -> Records:
@@ -549,7 +558,7 @@ class LabelledFile(ABC):
         return split_fact(by, self.test_fraction, self.split_key)
 
 
-def _subgroups(columns: Columns, name: str) -> np.ndarray:
+def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
     words = columns.words(name, "dataset.subgroups")
     found = {word: MISSING if missing_word(word) else word for word in set(words.tolist())}
     if len(found) > MAX_GROUPS:
@@ -604,6 +613,7 @@ def dataset_of(
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
     label_free: bool = False,
+    coding: tuple[Fact, ...] = (),
 ) -> tuple[Dataset, np.ndarray]:
     """A dataset without a test split, and the values of its classes.
 
@@ -614,6 +624,7 @@ def dataset_of(
         units: [n] whose record each is; None: each its own.
         public: [n] bool, True where a record is public; None: all are private.
         label_free: make ids without labels.
+        coding: how a table's columns became x, for conditions b and e; none: by means that only ``declarations`` tell.
 
     Raises:
         DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
@@ -635,6 +646,7 @@ def dataset_of(
     given = len(facts) > (ids is None) or public is not None
     if public is not None:
         facts.append(public_fact("the records marked public are public"))
+    made = coding[0] if coding else _features_fact(declarations.features)
     dataset = Dataset(
         name="arrays",
         classes=tuple(str(value) for value in classes.tolist()),
@@ -642,9 +654,9 @@ def dataset_of(
         test=everyone.take(np.empty(0, dtype=np.int64)),
         declared_size=declarations.size,
         scaling={},
-        selection=grounds(*facts, *label_free_facts(label_free, given), _features_fact(declarations.features)),
+        selection=grounds(*facts, *label_free_facts(label_free, given), made),
         label_free=label_free,
-        preprocessing=grounds(classes_fact(declarations.classes is not None, "declared.classes", "y")),
+        preprocessing=grounds(*coding[1:], classes_fact(declarations.classes is not None, "declared.classes", "y")),
         size=None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)"),
         tested=False,
     )
@@ -677,7 +689,7 @@ def features_of(x: object) -> np.ndarray:
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
             f"features: expected numbers of shape [records, ...], got {features.dtype} of shape {features.shape}: "
-            "one row for each record (a single one: x[None])"
+            "one row for each record (a single one: x[None]; a table of words: give columns=agt.Columns(...))"
         )
     if features.dtype in (np.float32, np.float64):
         return features

@@ -31,14 +31,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, split_fact
-from agt.data.files import NULLS, Columns, CsvFormat, days, open_columns, same_length
+from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
-from agt.errors import nearest
+from agt.errors import ConfigError, nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
-from agt.settings import schema
+from agt.settings import schema, validate
+from agt.store import Broken, parse_yaml
 
 
 def _as_number(value: object) -> object:
@@ -67,45 +69,45 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
         raise ValueError(f"{name}: the range {wide} is too wide to compute with: give the range that values lie in")
 
 
-# -- the source -----------------------------------------------------------------------------------------------------------
+# -- what columns are, and the source -------------------------------------------------------------------------------------
 
 
 @schema
-class Table(LabelledFile):
-    """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are one-hot with a slot for
-    others; pairs of columns may be crossed (``Encoding``).
+class Columns:
+    """Which columns of a table are features, and the public constants that code them (``Encoding``). From Python:
 
-    Attributes (the others: ``LabelledFile``):
-        path: csv, parquet or npz.
+        columns = agt.Columns(numeric={"age": [18, 100]}, categorical={"region": ["north", "south"]})
+        agt.fit(frame, y, columns=columns)
+
+    Giving it declares what it holds public: which columns are used, ranges, lists, and what counts as a missing value.
+
+    Attributes:
         numeric: column -> public [low, high], or more numbers: public edges of bins, increasing, the first and the last
-            being the range (of a column of dates: dates); null: the range is taken from the training records, not public.
+            being the range (of a column of dates: dates).
         categorical: column -> public list of values.
         bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to [-1, 1] instead.
         crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
-        split: column with train or test for each record; None: a hash split, unless ``test`` is given.
-        test: a second file with the test records.
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
         missing_values: text that stands for a missing value in columns of features, beside an empty cell, NA and the like.
-        csv: how a csv is cut into cells; queries are read alike.
         from_data: columns whose range or list of values was read off the records and declared public by nobody; the word
             classes, of the list of classes. Their owner replaces them by what is public, or takes them off this list.
+
+    Raises:
+        ConfigError: ranges that do not increase, a column twice, too many features.
     """
 
-    SPLIT: ClassVar[str] = "split"
+    SETTING: ClassVar[str] = "columns"
+    """What messages call it."""
 
     numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(default_factory=dict)
     categorical: Mapping[str, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(default_factory=dict)
-    split: str | None = None
-    test: Path | None = None
-    missing: Literal["error", "indicator"] = "error"
-    bins: Annotated[int, Field(ge=0, le=1024)] = 0
+    bins: Annotated[int, Field(ge=0, le=1024)] = 20
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
+    missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
-    csv: CsvFormat = Field(default_factory=CsvFormat)
     from_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
             raise ValueError("crosses are made of pairs of columns, and there is one column")
@@ -116,10 +118,51 @@ class Table(LabelledFile):
                 f"these columns make {width} features, and {MOST_FEATURES} are allowed: shorten the lists under "
                 "categorical, or lower bins or crosses"
             )
-        if self.split is not None and self.test is not None:
-            raise ValueError("give either split (a column) or test (a file), not both")
-        if self.test == self.path:
-            raise ValueError("test is the file of the training records itself: give another, or leave it out")
+
+    @classmethod
+    def of(cls, given: "Columns | str | Path") -> "Columns":
+        """Itself, or what a dataset file such as ``agt data inspect`` writes says of columns.
+
+        Raises:
+            ConfigError: the file is none, or cannot be read.
+        """
+        if isinstance(given, cls):
+            return given
+        try:
+            node = parse_yaml(Path(str(given)).read_bytes(), str(given))
+        except (OSError, Broken) as error:
+            raise ConfigError(f"columns={given}: give agt.Columns(...) or a dataset file: {error}") from None
+        return validate(cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given))
+
+    def __call__(self, frame: object) -> np.ndarray:
+        """[n, features] float32: each row's from that row alone.
+
+        Raises:
+            ConfigError: no data frame, or a numeric column without a range.
+            DataError: a column is not there, or a value is not of its kind, infinite, or missing where that is refused.
+        """
+        return self._encoding(self._declared)(*self._content(_reader_of(frame)))
+
+    def notes(self, frame: object) -> tuple[str, ...]:
+        """How the records fit what is declared, for their owner.
+
+        Raises:
+            DataError: a categorical column of which every value would count as other.
+        """
+        return self._notes(self._content(_reader_of(frame)), self._declared, _reader_of(frame).path)
+
+    @property
+    def facts(self) -> tuple[Fact, Fact]:
+        """What conditions b and e rest on."""
+        made = "the columns of features were made from each record alone, by public constants"
+        return features_fact(made), self._scaling_fact()
+
+    @property
+    def _declared(self) -> dict[str, Limits]:
+        unknown = [name for name, limits in self.numeric.items() if limits is None]
+        if unknown:
+            raise ConfigError(f"columns.numeric.{unknown[0]}: give its public range, [low, high]")
+        return {name: limits for name, limits in self.numeric.items() if limits}
 
     def _check_columns(self) -> None:
         inputs = {*self.numeric, *self.categorical}
@@ -137,13 +180,135 @@ class Table(LabelledFile):
                 raise ValueError(f"categorical.{column} lists {both!r}, which missing_values takes for no value")
         if set(self.numeric) & set(self.categorical):
             raise ValueError(f"column {min(set(self.numeric) & set(self.categorical))} is both numeric and categorical")
-        taken = inputs & {self.label, self.id, self.unit, self.public, self.split}
-        if taken:
-            raise ValueError(f"column {min(map(str, taken))} cannot be a feature: it has another part")
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
                 raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
+
+    def _content(self, columns: ColumnReader) -> RowContent:
+        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
+
+        Raises:
+            DataError: a value is infinite, or missing where that is refused.
+        """
+        parts: dict[str, np.ndarray] = {
+            name: columns.numbers(name, f"{self.SETTING}.numeric.{name}", self._markers) for name in self.numeric
+        }
+        for name, values in self.categorical.items():
+            parts[name] = columns.words(name, f"{self.SETTING}.categorical.{name}", self._markers)
+            columns.refuse_missing_words(f"{self.SETTING}.categorical.{name}", values)
+        n = len(next(iter(parts.values())))
+        same_length(columns.path, n, parts)
+        numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
+        for into, group in ((numbers, self.numeric), (words, self.categorical)):
+            for place, name in enumerate(group):
+                into[:, place] = column = parts.pop(name)
+                bad = pd.isna(column) & (self.missing == "error")
+                why = f"repair or drop it, or train with {self.SETTING}.missing=indicator"
+                columns.refuse(name, self.SETTING, bad, column, why)
+                bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
+                columns.refuse(name, self.SETTING, bad, column, "an infinite value: repair or drop it")
+        return numbers, words
+
+    def _notes(self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path) -> tuple[str, ...]:
+        # How columns and declarations fit, for the data owner. Raises DataError where every value would count as other.
+        notes = []
+        for outside in self._compared(content, ranges):
+            column, share = f"column '{outside.column}'", f"{outside.count} of {outside.total} values"
+            listed, setting = self.categorical.get(outside.column), f"{self.SETTING}.categorical.{outside.column}"
+            if not outside.total:
+                notes.append(f"{column} has no value in any record.")
+            elif listed and outside.count == outside.total:
+                raise DataError(
+                    f"{path}: {column}: none of its {outside.total} values is in {setting}, so each would count as other: "
+                    f"the column has {outside.seen}; the list has {_some(map(str, listed))}"
+                )
+            elif listed and outside.rate > 0.5:
+                notes.append(f"{column}: {share} are not in {setting} and count as other, such as {outside.seen}.")
+            elif outside.count and not listed:
+                notes.append(
+                    f"{column}: {share} outside {outside.declared} are clipped to it (they go from {outside.seen})."
+                )
+        return tuple(notes)
+
+    def _compared(self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]) -> list[Outside]:
+        # How many numbers of each column are outside its range, and how many words outside its list.
+        found = []
+        for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
+            known = column[~np.isnan(column)]
+            count = int(((known < limits[0]) | (known > limits[-1])).sum())
+            seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
+            found.append(Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen))
+        for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
+            words = Counter(word for word in column.tolist() if word is not None)
+            others = [word for word in words if word not in {*map(str, values)}]
+            count, total = sum(words[word] for word in others), words.total()
+            found.append(Outside(name, count, total, f"the {len(values)} listed", _some(others) if total else "no value"))
+        return found
+
+    def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":
+        listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
+        return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
+
+    @property
+    def _markers(self) -> tuple[str, ...]:
+        return tuple(map(str, self.missing_values))
+
+    def _scaling_fact(self) -> Fact:
+        at = self.SETTING
+        marked = [name for name in self.from_data if name != CLASSES or name in {*self.numeric, *self.categorical}]
+        if marked:
+            group, which = ("numeric", "range") if marked[0] in self.numeric else ("categorical", "list of values")
+            more = f" (and of {len(marked) - 1} more: {at}.from_data names them)" if len(marked) > 1 else ""
+            return void(
+                f"the {which} of column '{marked[0]}'{more} was read off the records, so that one record can move it: "
+                f"replace {at}.{group}.{marked[0]} by what is publicly known and take the name off {at}.from_data; "
+                f"or, if all that it names is public as it stands, declare that with {at}.from_data=[]"
+            )
+        derived = [name for name, limits in self.numeric.items() if limits is None]
+        if derived:
+            return void(
+                f"the range of column '{derived[0]}' is its smallest and largest training value: one record can move "
+                f"it, and so every feature; give a public range in {at}.numeric.{derived[0]}",
+            )
+        return declared(
+            f"ranges and lists of values are public constants ({at}.numeric, {at}.categorical), and so is which "
+            "columns are used and what counts as a missing value",
+            "one was read off the records, such as a range that ends at the largest value among them",
+        )
+
+
+@schema
+class Table(Columns, LabelledFile):
+    """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are one-hot with a slot for
+    others; pairs of columns may be crossed (``Encoding``).
+
+    Attributes (the others: ``LabelledFile``, and ``Columns``, where null for a numeric column takes the range of the
+            training records, which is not public):
+        path: csv, parquet or npz.
+        split: column with train or test for each record; None: a hash split, unless ``test`` is given.
+        test: a second file with the test records.
+        csv: how a csv is cut into cells; queries are read alike.
+    """
+
+    SETTING: ClassVar[str] = "dataset"
+    SPLIT: ClassVar[str] = "split"
+
+    split: str | None = None
+    test: Path | None = None
+    bins: Annotated[int, Field(ge=0, le=1024)] = 0
+    csv: CsvFormat = Field(default_factory=CsvFormat)
+
+    def __post_init__(self) -> None:
+        LabelledFile.__post_init__(self)
+        Columns.__post_init__(self)
+        taken = {*self.numeric, *self.categorical} & {self.label, self.id, self.unit, self.public, self.split}
+        if taken:
+            raise ValueError(f"column {min(map(str, taken))} cannot be a feature: it has another part")
+        if self.split is not None and self.test is not None:
+            raise ValueError("give either split (a column) or test (a file), not both")
+        if self.test == self.path:
+            raise ValueError("test is the file of the training records itself: give another, or leave it out")
 
     def formula(self) -> dict[str, Any]:
         """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
@@ -162,44 +327,18 @@ class Table(LabelledFile):
         given = {name: limits or found.get(name) for name, limits in self.numeric.items()}  # one value alone is no range
         return replace(super().stated(settled), numeric=given)
 
-    @property
-    def _markers(self) -> tuple[str, ...]:
-        return tuple(map(str, self.missing_values))
-
     def _files(self) -> list[FileRows]:
         if self.test is None:
             return super()._files()
         test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
 
-    def _content(self, columns: Columns) -> RowContent:
-        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
-
-        Raises:
-            DataError: a value is infinite, or missing where that is refused.
-        """
-        parts: dict[str, np.ndarray] = {
-            name: columns.numbers(name, f"dataset.numeric.{name}", self._markers) for name in self.numeric
-        }
-        for name, values in self.categorical.items():
-            parts[name] = columns.words(name, f"dataset.categorical.{name}", self._markers)
-            columns.refuse_missing_words(f"dataset.categorical.{name}", values)
-        n = len(next(iter(parts.values())))
-        same_length(columns.path, n, parts)
-        numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
-        for into, group in ((numbers, self.numeric), (words, self.categorical)):
-            for place, name in enumerate(group):
-                into[:, place] = column = parts.pop(name)
-                bad = pd.isna(column) & (self.missing == "error")
-                columns.refuse(name, "dataset", bad, column, "repair or drop it, or train with dataset.missing=indicator")
-                bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
-                columns.refuse(name, "dataset", bad, column, "an infinite value: repair or drop it")
-        return numbers, words
-
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
         columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
         ranges = {name: given or _range_of(column, name) for (name, given), column in columns}
         encoding = self._encoding(ranges)
+        known = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
+        there = [np.concatenate(arrays) for arrays in zip(*known, strict=True)]
         return FileFeatures(
             arrays=[encoding(*rows.content) for rows in files],
             scaling={
@@ -211,69 +350,25 @@ class Table(LabelledFile):
                 "classes": "given" if self.classes is not None else "found in the data",
             },
             settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
-            notes=self._notes(files, ranges),
+            notes=self._notes(there, ranges, files[0].columns.path),
         )
-
-    def _notes(self, files: Sequence[FileRows], ranges: Mapping[str, Limits]) -> tuple[str, ...]:
-        # How columns and declarations fit, for the data owner. Raises DataError where every value would count as other.
-        there = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-        notes = []
-        for outside in self._compared([np.concatenate(arrays) for arrays in zip(*there, strict=True)], ranges):
-            column, share = f"column '{outside.column}'", f"{outside.count} of {outside.total} values"
-            listed = self.categorical.get(outside.column)
-            if not outside.total:
-                notes.append(f"{column} has no value in any record.")
-            elif listed and outside.count == outside.total:
-                raise DataError(
-                    f"{files[0].columns.path}: {column}: none of its {outside.total} values is in "
-                    f"dataset.categorical.{outside.column}, so each would count as other: the column has {outside.seen}; "
-                    f"the list has {_some(map(str, listed))}"
-                )
-            elif listed and outside.rate > 0.5:
-                which = f"not in dataset.categorical.{outside.column} and count as other"
-                notes.append(f"{column}: {share} are {which}, such as {outside.seen}.")
-            elif outside.count and not listed:
-                notes.append(
-                    f"{column}: {share} outside {outside.declared} are clipped to it (they go from {outside.seen})."
-                )
-        return tuple(notes)
 
     def _constants(self) -> FileConstants:
         if self.settled is None and self._listed and None not in self.numeric.values():
             return FileConstants(self._listed)
         return super()._constants()
 
-    def _query_features(self, columns: Columns, content: RowContent, constants: FileConstants) -> np.ndarray:
+    def _query_features(self, columns: ColumnReader, content: RowContent, constants: FileConstants) -> np.ndarray:
         return self._encoding(self._limits(constants))(*content)
 
     def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
         return self._compared(content, self._limits(constants))
 
-    def _compared(self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]) -> list[Outside]:
-        # How many numbers of each column are outside its range, and how many words outside its list.
-        found = []
-        for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
-            known = column[~np.isnan(column)]
-            count = int(((known < limits[0]) | (known > limits[-1])).sum())
-            seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
-            found.append(Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen))
-        for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
-            words = Counter(word for word in column.tolist() if word is not None)
-            others = [word for word in words if word not in {*map(str, values)}]
-            count, total = sum(words[word] for word in others), words.total()
-            found.append(Outside(name, count, total, f"the {len(values)} listed", _some(others) if total else "no value"))
-        return found
-
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
 
-    def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":
-        listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
-        return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
-
     def _selection(self, split: Fact, rows: FileRows) -> Grounds:
-        made = features_fact("the columns of features were made from each record alone, by public constants")
-        return grounds(split, *rows.facts, made)
+        return grounds(split, *rows.facts, self.facts[0])
 
     def _split_fact(self) -> Fact:
         if self.test is None:
@@ -288,27 +383,13 @@ class Table(LabelledFile):
             "declare all that it names public with dataset.from_data=[])"
         )
 
-    def _scaling_fact(self) -> Fact:
-        marked = [name for name in self.from_data if name != CLASSES or name in {*self.numeric, *self.categorical}]
-        if marked:
-            group, which = ("numeric", "range") if marked[0] in self.numeric else ("categorical", "list of values")
-            more = f" (and of {len(marked) - 1} more: dataset.from_data names them)" if len(marked) > 1 else ""
-            return void(
-                f"the {which} of column '{marked[0]}'{more} was read off the records, so that one record can move it: "
-                f"replace dataset.{group}.{marked[0]} by what is publicly known and take the name off dataset.from_data; "
-                "or, if all that it names is public as it stands, declare that with dataset.from_data=[]"
-            )
-        derived = [name for name, limits in self.numeric.items() if limits is None]
-        if derived:
-            return void(
-                f"the range of column '{derived[0]}' is its smallest and largest training value: one record can move "
-                f"it, and so every feature; give a public range in dataset.numeric.{derived[0]}",
-            )
-        return declared(
-            "ranges and lists of values are public constants (dataset.numeric, dataset.categorical), and so is which "
-            "columns are used and what counts as a missing value",
-            "one was read off the records, such as a range that ends at the largest value among them",
-        )
+
+def _reader_of(frame: object) -> ColumnReader:
+    if not isinstance(frame, pd.DataFrame):
+        raise ConfigError(f"columns codes a pandas data frame, got {type(frame).__name__}")
+    names = tuple(map(str, frame.columns))
+    columns = dict(zip(names, range(len(names)), strict=True))
+    return ColumnReader(Path("data frame"), names, lambda name: pa.Array.from_pandas(frame.iloc[:, columns[name]]))
 
 
 def _range_of(column: np.ndarray, name: str) -> Limits:

@@ -1,0 +1,118 @@
+"""Data frames: coded as the command line codes files, each row alone; what is wrong with data or model is said."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import GridSearchCV
+
+import agt
+from agt.data.table import Table
+from agt.errors import Doubtful
+
+RNG = np.random.default_rng(8)
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.integers(18, 90, 300),
+        "since": pd.to_datetime("2020-01-01") + pd.to_timedelta(RNG.integers(0, 900, 300), unit="D"),
+        "region": RNG.choice(["north", "south", "?", "east"], 300),
+        "note": "ignored",
+    }
+)
+Y = np.where(FRAME.age + 20 * (FRAME.region == "north") > 60, "yes", "no")
+CODE: dict[str, Any] = {
+    "numeric": {"age": [18, 90], "since": ["2020-01-01", "2023-01-01"]},
+    "categorical": {"region": ["north", "south", "east"]},
+    "bins": 8,
+    "crosses": 32,
+    "missing": "indicator",
+    "missing_values": ["?"],
+}
+COLUMNS = agt.Columns(**CODE)
+DECLARED = agt.Declared(classes=["no", "yes"], size=300, settings=True)
+
+
+def test_a_frame_is_coded_as_a_file_is_and_each_row_alone(tmp_path: Path) -> None:
+    FRAME.assign(y=Y).to_csv(tmp_path / "t.csv", index=False)
+    table = Table(path=tmp_path / "t.csv", label="y", **CODE).load()
+    coded = COLUMNS(FRAME)
+    assert coded.shape == (300, table.train.features.shape[1])
+    assert coded.std() > 0.1
+    of_file = np.concatenate([table.train.features, table.test.features])
+    assert sorted(map(bytes, of_file)) == sorted(map(bytes, coded))
+    rows = RNG.permutation(300)[:50]
+    assert (COLUMNS(FRAME.iloc[rows]) == coded[rows]).all()
+    assert np.isfinite(COLUMNS(FRAME[:1].assign(age=None, since=None, region=None))).all()
+
+
+def test_a_model_of_a_frame_answers_frames_also_when_loaded(tmp_path: Path) -> None:
+    model = agt.fit(FRAME, Y, declared=DECLARED, columns=COLUMNS)
+    answers = model.certify(FRAME)
+    assert (answers.labels == Y).mean() > 0.8
+    assert answers.stable_distance.max() > 3
+    assert (agt.fit(COLUMNS(FRAME), Y, declared=DECLARED).certify(COLUMNS(FRAME)).labels == answers.labels).all()
+    assert all(condition.held for condition in model.conditions)
+    model.save(tmp_path / "m")
+    again = agt.load(tmp_path / "m")
+    assert again.columns == COLUMNS
+    assert (again.certify(FRAME[::-1]).stable_distance == answers.stable_distance[::-1]).all()
+
+
+def test_a_dataset_file_codes_a_frame_and_ranges_read_off_the_records_are_no_public_ones(tmp_path: Path) -> None:
+    text = "label: y\nbins: 8\nnumeric:\n  age: [18, 90]\ncategorical:\n  region: [north, south]\nfrom_data: [age]\n"
+    (tmp_path / "t.yaml").write_text(text)
+    model = agt.fit(FRAME, Y, declared=DECLARED, columns=tmp_path / "t.yaml")
+    assert model.columns == agt.Columns({"age": [18, 90]}, {"region": ["north", "south"]}, bins=8, from_data=["age"])
+    assert [condition.letter for condition in model.conditions if not condition.held] == ["e"]
+    with pytest.raises(agt.ConfigError, match="column 'age' was read off the records"):
+        model.release(FRAME, agt.RandomizedResponse(eps=1.0, classes=2))
+
+
+def test_estimators_take_frames_and_what_is_published_codes_them_too() -> None:
+    private = agt.PrivateClassifier(epsilon=20.0, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
+    published = pickle.dumps(private)
+    assert len(published) < 20_000
+    assert (pickle.loads(published).predict(FRAME) == private.predict(FRAME)).all()
+    assert private.predict_proba(FRAME).shape == (300, 2)
+    assert private.n_features_in_ == 4
+    search = GridSearchCV(agt.CertifiedClassifier(columns=COLUMNS), {"caution": [1.0, 4.0]}, cv=2).fit(FRAME, Y)
+    assert search.best_score_ > 0.75
+    assert (search.best_estimator_.certify(FRAME).labels == search.predict(FRAME)).all()
+    assert (search.best_estimator_.decision_function(FRAME) > 0).mean() == (search.predict(FRAME) == "yes").mean()
+
+
+@pytest.mark.parametrize(
+    ("columns", "frame", "says"),
+    [
+        (COLUMNS, FRAME.to_numpy(), "codes a pandas data frame, got ndarray"),
+        (COLUMNS, FRAME.drop(columns="age"), r"no column or key 'age', which columns\.numeric\.age names"),
+        (COLUMNS, FRAME.assign(age="old"), r"columns\.numeric\.age: column 'age' has 'old' in row 1"),
+        (COLUMNS, FRAME.assign(age=np.inf), "an infinite value"),
+        (COLUMNS, FRAME.assign(region="west"), r"none of its 300 values is in columns\.categorical\.region"),
+        (COLUMNS, pd.concat([FRAME, FRAME], axis=1), "two columns are called 'age'"),
+        (agt.Columns({"age": None}), FRAME, r"columns\.numeric\.age: give its public range"),
+        (
+            agt.Columns({"age": [0, 99]}),
+            FRAME.assign(age=FRAME.age.where(FRAME.index > 0)),
+            "repair or drop it, or train with columns.missing=indicator",
+        ),
+        ("nowhere.yaml", FRAME, r"columns=nowhere\.yaml: give agt\.Columns\(\.\.\.\) or a dataset file"),
+        (None, FRAME, r"a table of words: give columns=agt\.Columns"),
+    ],
+)
+def test_what_cannot_be_coded_is_refused(columns: Any, frame: Any, says: str) -> None:
+    with pytest.raises(agt.AgtError, match=says):
+        agt.fit(frame, Y, columns=columns)
+
+
+def test_features_that_are_not_scaled_and_classes_that_are_never_answered_are_said() -> None:
+    rows = RNG.normal(size=(300, 3))
+    with pytest.warns(Doubtful, match="features reach 5000: divide them by public constants"):
+        agt.fit(np.minimum(5_000 * np.abs(rows) + 4_000, 5_000), Y)
+    with pytest.warns(Doubtful, match=r"of 300 training records none is answered \['no'\]"):
+        agt.fit(np.zeros((300, 3)), np.where(np.arange(300) % 3, "yes", "no"))
+    with pytest.warns(Doubtful, match=r"column 'age': \d+ of 300 values outside \[18, 50\] are clipped"):
+        agt.fit(FRAME, Y, columns=agt.Columns({"age": [18, 50]}))
