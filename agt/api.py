@@ -8,6 +8,7 @@ It builds the same values that the command line builds from its configuration (p
 """
 
 import json
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,12 +24,22 @@ from torch import nn
 from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
+from agt.data.erasure import without
 from agt.data.labelled import Declared, dataset_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful
 from agt.facts import Fact
-from agt.mechanisms.claims import Accounting, Claim, Counting, WeightsMechanism, head_of, prepare_labels, prepare_weights
+from agt.mechanisms.claims import (
+    Accounting,
+    Claim,
+    Counting,
+    Release,
+    WeightsMechanism,
+    head_of,
+    prepare_labels,
+    prepare_weights,
+)
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import Portable
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
@@ -59,9 +70,17 @@ from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig, usual_members
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
+from agt.unlearning.account import Promise, Removal
 
 DESCRIPTION = "model.json"
 SAMPLE, LARGE = 1_000, 20.0  # records that a new model is tried on; features that are called large
+RETRAINED = Promise(
+    *("retrain", True, 0.0, 0.0, False),
+    (
+        "the model is what training without these records gives, bit for bit on this machine: trained anew on the rest",
+        "its seed and keys are as they were, so that requests may have followed from what they did",
+    ),
+)
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 CLOSED_FORM = {"loss": "binary_cross_entropy", "clip": 0.5, "batch": {"count": RECIPE}} | dict.fromkeys(
     ("lr", "epochs", "weight_decay"), RECIPE
@@ -197,6 +216,7 @@ class Fitted:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
         simulated = seed is not None
+        self._doubt(release)
         labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(int(seed)))
         return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
 
@@ -211,8 +231,38 @@ class Fitted:
             AgtError: the solver missed its tolerance: nothing is released.
         """
         release = prepare_weights(self.model, mechanism, conditions=self.conditions)
+        self._doubt(release)
         released = release.draw(SystemRandomness())
         return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())
+
+    def _doubt(self, release: Release[Any]) -> None:
+        for line in release.doubts(self.model.problem.dataset.declared_size):
+            warnings.warn(line, Doubtful, stacklevel=3)
+
+    def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
+        """The model without some people's records: trained again on those that remain, and what that guarantees.
+
+        Args:
+            ids: of the people: ``units`` as they were given, else ``ids``.
+
+        Raises:
+            ConfigError: no such person, a model that was loaded and so has no records, or noise of its own.
+            DataError: constants were read off the records, or what remains cannot be trained on.
+        """
+        started, problem = time.perf_counter(), self.model.problem
+        train, asked = problem.dataset.train, {str(name) for name in ids}
+        unknown = sorted(asked - set(train.units.tolist()))
+        if unknown or not asked:
+            raise ConfigError(f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records")
+        if problem.settings.certificate.removable:
+            raise ConfigError("certificate=removal draws noise: agt unlearn removes records from such a run")
+        gone = np.isin(train.units, sorted(asked))
+        rest = replace(problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing))
+        left = Fitted(fit_model(rest, _silent, NOWHERE), self.classes, self.columns)
+        count = int(gone.sum())
+        facts = {"people": len(asked), "records_before": len(train), "records_after": len(train) - count}
+        words = (f"trained from scratch on the {len(train) - count} records that remain",)
+        return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, words)
 
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,

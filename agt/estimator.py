@@ -10,6 +10,7 @@ then about the classifier alone, given those features, and ``declared.features``
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from agt.mechanisms.objective import ObjectivePerturbation, least_strength
 from agt.mechanisms.portable import Portable
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.settings import RelationName
+from agt.unlearning.account import Removal
 
 
 @contextmanager
@@ -111,12 +113,13 @@ class CertifiedClassifier(_Classifier):
     seed: int | None = None
     on_progress: OnProgress | None = None
 
-    def fit(self, X: Any, y: Any) -> "CertifiedClassifier":
+    def fit(self, X: Any, y: Any, ids: Any = None) -> "CertifiedClassifier":
         """Train with bounds.
 
         Args:
             X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
+            ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of their content.
 
         Raises:
             ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
@@ -126,7 +129,7 @@ class CertifiedClassifier(_Classifier):
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(X, y, **given)
+            self.model_: Fitted = fit(X, y, ids=ids, **given)
         self.classes_ = np.sort(self.model_.classes)
         return self
 
@@ -159,6 +162,14 @@ class CertifiedClassifier(_Classifier):
         """Labels that may be published (``agt.Fitted.release``); every call spends the mechanism's guarantee anew."""
         with _value_errors():
             return self._model().release(self._queries(X), mechanism)
+
+    def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
+        """A new estimator, trained without the records of these ids, and what that guarantees (``agt.Fitted.unfit``)."""
+        with _value_errors():
+            left, removal = self._model().unfit(ids)
+        estimator = copy(self)
+        estimator.model_ = left
+        return estimator, removal
 
     def _model(self) -> Fitted:
         check_is_fitted(self)

@@ -62,7 +62,7 @@ def part(source: DataSource, is_erased: IsErased, before: Mapping[str, object] |
         stated = source.stated(loaded.settled).constants
     rest = loaded
     if erased.any():
-        rest = source.load_without(is_erased) if hasattr(source, "load_without") else _without(loaded, erased, stated)
+        rest = source.load_without(is_erased) if hasattr(source, "load_without") else without(loaded, erased, stated)
     earlier = loaded.settled if before is None else before
     same = _as_json(earlier) == _as_json(rest.settled)
     return ErasedDataset(rest, loaded.train.take(erased), _untouched(stated, same))
@@ -72,7 +72,8 @@ def _as_json(settled: Mapping[str, object]) -> str:
     return json.dumps(settled, sort_keys=True, default=list)
 
 
-def _without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
+def without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
+    """The dataset less the records that ``erased`` [n] bool marks. Raises DataError: by ``stated`` there is no such."""
     if not stated.held:
         raise DataError(
             f"{loaded.name}: its constants are taken from its records ({stated.missing}), and its source cannot leave some "

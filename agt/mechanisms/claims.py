@@ -261,6 +261,7 @@ def reason_of(condition: Condition) -> Reason:
 
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
+MOST_EPS = 20.0  # that is released without a word
 SCOPE = (
     "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
     "unit above relation.unit_rows, a value that is missing, a single class where none are declared, and the like); the "
@@ -306,6 +307,22 @@ class Release(Generic[Drawn]):
             return (f"in all: {self.claim.guarantee}",)
         over = {None: "for any number of queries", 1: "in all"}.get(self.queries, f"all {self.queries} together")
         return tuple(f"{over}: {each}" for each in self.totals)
+
+    def doubts(self, size: float | None) -> list[str]:
+        """What its owner should hear before it is drawn: that it protects hardly anybody.
+
+        Args:
+            size: public, about how many training records there are; None: nobody declared it.
+        """
+        given = self.claim.guarantee
+        shown = self.totals or (total(given, 1, getattr(given, "delta", SHOWN_DELTA)),)
+        eps, delta = min(each.eps for each in shown), min(each.delta for each in shown)
+        lines = []
+        if eps > MOST_EPS:
+            lines.append(f"epsilon is {eps:g} in all: above {MOST_EPS:g} it promises next to nothing; 1 is strong, 10 weak")
+        if size and delta > 1 / size:
+            lines.append(f"delta is {delta:g} in all: above 1 / {size:g}, publishing a record as it is may stay within it")
+        return lines
 
     def words(self, simulated: bool = False, account: Iterable[str] = NO_ACCOUNT) -> list[str]:
         """What may be said of it, a line each, the claim first.

@@ -569,6 +569,8 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     request.opened.check_current()
     receipt = planned.pay_file()
     release = planned.release()
+    for line in release.doubts(request.opened.dataset.declared_size):
+        console.note(line)
     words = release.words(simulated, request.payer.words(receipt))
     claimed = planned.statement(release, words, request.payer.position(receipt))
     words += filter(None, [planned.earlier])

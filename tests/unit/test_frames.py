@@ -116,3 +116,40 @@ def test_features_that_are_not_scaled_and_classes_that_are_never_answered_are_sa
         agt.fit(np.zeros((300, 3)), np.where(np.arange(300) % 3, "yes", "no"))
     with pytest.warns(Doubtful, match=r"column 'age': \d+ of 300 values outside \[18, 50\] are clipped"):
         agt.fit(FRAME, Y, columns=agt.Columns({"age": [18, 50]}))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "network": {"network": (4,), "ks": 2},
+    "votes": {"certificate": "votes", "members": 5},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_model_without_some_people_is_the_one_that_never_saw_them(kind: dict[str, Any]) -> None:
+    x, y = COLUMNS(FRAME), np.where(Y == "yes", 1, 0)
+    declared = agt.Declared(classes=[0, 1], size=300, settings=True, ids=True)
+    ids = np.array([f"p{row}" for row in range(300)])
+    rest = ~np.isin(ids, ["p3", "p7"])
+    model = agt.CertifiedClassifier(declared=declared, **kind).fit(x, y, ids=ids)
+    left, removal = model.unfit(["p3", "p7"])
+    fresh = agt.CertifiedClassifier(declared=declared, **kind).fit(x[rest], y[rest], ids=ids[rest])
+    assert (left.decision_function(x) == fresh.decision_function(x)).all()
+    assert (left.decision_function(x) != model.decision_function(x)).any()
+    assert (removal.records, removal.facts["records_after"], removal.promise.exact) == (2, 298, True)
+    assert len(model.model_.model.problem.dataset.train) == 300
+    for wrong in (["p3", "nobody"], []):
+        with pytest.raises(ValueError, match="nobody of that name is among the 300 training records"):
+            model.unfit(wrong)
+
+
+def test_constants_that_were_read_off_the_records_keep_them_from_being_taken_out() -> None:
+    with pytest.raises(agt.DataError, match="cannot leave some of them out"):
+        agt.fit(COLUMNS(FRAME), Y, ids=np.arange(300)).unfit([3])
+
+
+def test_a_budget_that_protects_nobody_is_said_before_it_is_spent() -> None:
+    with pytest.warns(Doubtful, match="epsilon is 100 in all: above 20 it promises next to nothing"):
+        agt.PrivateClassifier(epsilon=100.0, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
+    with pytest.warns(Doubtful, match="delta is 0.01 in all: above 1 / 300"):
+        agt.PrivateClassifier(epsilon=1.0, delta=0.01, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
