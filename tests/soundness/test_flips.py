@@ -19,12 +19,13 @@ from agt.audit.neighbours import retrained
 from agt.certificates.flips import flips_to_answer, flips_to_turn
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
-from agt.data.labelled import dataset_of
+from agt.data.labelled import Declared, dataset_of
 from agt.data.table import Table
 from agt.errors import ConfigError, UnsoundError
 from agt.models.linear import LinearModel
 from agt.models.model import load
 from agt.models.votes import FLIPS, FlipModel, Pulled
+from agt.settings import RelationConfig
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
 
 HARD = {"labels flip among equal rows": 2, "ties": 1, "a third class pulls": 0}
@@ -233,6 +234,18 @@ def test_ids_that_may_hold_labels_are_refused() -> None:
     bare = replace(model.problem.dataset, label_free=False)
     with pytest.raises(ConfigError, match=r"dataset\.label_free=true"):
         model.problem.on(bare)
+
+
+def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
+    """One copy that goes passes its id on to the next, which has another label: every later label would change shards."""
+    x, y = np.zeros((6, 1)), np.array([0, 1, 0, 1, 0, 1])
+    (many, _), (few, _) = (dataset_of(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True) for at in (0, 1))
+    ids = dict(zip(many.train.ids, many.train.labels, strict=True))
+    assert all(ids[name] != label for name, label in zip(few.train.ids, few.train.labels, strict=True))
+    model, _ = fitted(8, 2, 1)
+    for relation in ("add_remove", "substitute", "remove"):
+        with pytest.raises(ConfigError, match=r"dataset\.label_free=true is for relation=flip alone"):
+            replace(model.problem, settings=replace(model.problem.settings, relation=RelationConfig(name=relation)))
 
 
 @pytest.mark.parametrize(
