@@ -25,7 +25,6 @@ from agt.errors import ConfigError, UnsoundError
 from agt.models.linear import LinearModel
 from agt.models.model import load
 from agt.models.votes import FLIPS, FlipModel, Pulled
-from agt.settings import RelationConfig
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
 
 HARD = {"labels flip among equal rows": 2, "ties": 1, "a third class pulls": 0}
@@ -242,10 +241,10 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     (many, _), (few, _) = (dataset_of(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True) for at in (0, 1))
     ids = dict(zip(many.train.ids, many.train.labels, strict=True))
     assert all(ids[name] != label for name, label in zip(few.train.ids, few.train.labels, strict=True))
-    model, _ = fitted(8, 2, 1)
     for relation in ("add_remove", "substitute", "remove"):
+        model = agt.fit(x, y, declared=Declared(classes=(0, 1), size=6), relation=relation).model
         with pytest.raises(ConfigError, match=r"dataset\.label_free=true is for relation=flip alone"):
-            replace(model.problem, settings=replace(model.problem.settings, relation=RelationConfig(name=relation)))
+            model.problem.on(replace(model.problem.dataset, label_free=True))
 
 
 @pytest.mark.parametrize(
