@@ -25,8 +25,8 @@ MECHANISM = NoisyStatistics(**NoisyStatistics.afford(2.0, 1e-5).parameters)
 
 
 TURNS = [(round(math.cos(at * math.pi / 2), 9), round(math.sin(at * math.pi / 2), 9)) for at in range(4)]
-ROWS = [(row, label) for row, label in product([*TURNS, (0.0, 0.0)], (0, 1))]
-"""Records of norm 1 all around and one of norm 0, each under either label."""
+ROWS = [*product([*TURNS, (0.0, 0.0)], (0, 1)), ((math.sqrt(0.5), math.sqrt(0.5)), 0)]
+"""Records of norm 1 all around and one of norm 0, each under either label; and one that has to be rounded."""
 
 
 def moved(gone: tuple[Any, ...], come: tuple[Any, ...]) -> tuple[float, float, float]:
