@@ -24,6 +24,7 @@ from torch import nn
 from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
+from agt.data.dataset import Dataset
 from agt.data.erasure import without
 from agt.data.labelled import Declared, dataset_of, query_records
 from agt.data.table import Columns
@@ -42,7 +43,9 @@ from agt.mechanisms.claims import (
 )
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import Portable
+from agt.models.features import FeatureMap
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
+from agt.models.linear import LinearModel
 from agt.models.model import Model, describe, fit as fit_model, load as load_model, problem_of
 from agt.models.store import as_json
 from agt.numeric import SeededRandomness, SystemRandomness
@@ -351,40 +354,90 @@ def fit(
         DataError: data that cannot be used.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    declarations = Declared() if declared is None else declared
-    if not isinstance(declarations, Declared):
-        raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
-    flips = RELATIONS[neighbours.name].labels
-    coder = None if columns is None else Columns.of(columns)
-    coding = () if coder is None else coder.facts
-    features_in: Any = x if coder is None else coder(x)
-    dataset, classes = dataset_of(features_in, y, declarations, ids, units, public, label_free=flips, coding=coding)
+    data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind, own = _with_learner(_with_features(kind, features), learner)
-    if kind.votes and members == 1 and declarations.size is not None and not flips:
-        members = usual_members(declarations.size, training.get("caution", 1.0))
+    if kind.votes and members == 1 and data.declared.size is not None and not data.dataset.label_free:
+        members = usual_members(data.declared.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
-    if ensemble.members > 1 and declarations.size is None and not kind.votes:
+    if ensemble.members > 1 and data.declared.size is None and not kind.votes:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
-    settings = Settings(
-        model=head,
-        training=_training(kind, training, len(dataset.classes)),
-        relation=neighbours,
-        kgrid=kgrid,
-        compute=how,
-        certificate=kind,
-        ensemble=ensemble,
-        noise=None,
-        choices=_choices(declarations.settings),
-        learner=own,
-    )
-    model = Fitted(_kept(Problem(dataset, settings), on_progress or _silent, checkpoint), classes, coder)
-    for doubt in (*(coder.notes(x) if coder is not None else ()), *_doubts(model)):
+    problem = data.problem(neighbours, kind, training, model=head, kgrid=kgrid, compute=how, ensemble=ensemble, learner=own)
+    model = Fitted(_kept(problem, on_progress or _silent, checkpoint), data.classes, data.columns)
+    for doubt in (*(data.columns.notes(x) if data.columns is not None else ()), *_doubts(model)):
         warnings.warn(doubt, Doubtful, stacklevel=2)
     return model
+
+
+def untrained_head(
+    x: np.ndarray | pd.DataFrame,
+    y: np.ndarray,
+    *,
+    declared: Declared | None,
+    columns: Columns | str | Path | None,
+    features: str | Mapping[str, Any] | None,
+    relation: RelationName,
+    caution: float,
+) -> Fitted:
+    """The linear head that weights are released from (``Fitted.release_weights``), which train them themselves.
+
+    Arguments and errors as ``fit``.
+    """
+    neighbours = validate(RelationConfig, {"name": relation}, "relation")
+    data = _Data.of(x, y, declared, columns, neighbours)
+    head, kind = _trained_for((), None, "erm")
+    kind = _with_features(kind, features)
+    problem = data.problem(neighbours, kind, {"caution": caution}, model=head)
+    public = FeatureMap.of(problem.settings.certificate.features, data.dataset)
+    return Fitted(LinearModel.untrained(problem, public), data.classes, data.columns)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Records as they are trained on, the values of their classes, and what was said of them."""
+
+    dataset: Dataset
+    classes: np.ndarray
+    declared: Declared
+    columns: Columns | None
+
+    @classmethod
+    def of(
+        cls,
+        x: Any,
+        y: np.ndarray,
+        declared: Declared | None,
+        columns: Columns | str | Path | None,
+        relation: RelationConfig,
+        ids: np.ndarray | None = None,
+        units: np.ndarray | None = None,
+        public: np.ndarray | None = None,
+    ) -> "_Data":
+        declarations = Declared() if declared is None else declared
+        if not isinstance(declarations, Declared):
+            raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
+        coder, flips = None if columns is None else Columns.of(columns), RELATIONS[relation.name].labels
+        coding = () if coder is None else coder.facts
+        coded = x if coder is None else coder(x)
+        dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)
+        return cls(dataset, classes, declarations, coder)
+
+    def problem(
+        self, relation: RelationConfig, certificate: CertificateConfig, training: dict[str, Any], **parts: Any
+    ) -> Problem:
+        usual: dict[str, Any] = {"kgrid": KGridConfig(max=50), "compute": ComputeConfig(), "ensemble": EnsembleConfig()}
+        settings = Settings(
+            training=_training(certificate, training, len(self.classes)),
+            relation=relation,
+            certificate=certificate,
+            noise=None,
+            choices=_choices(self.declared.settings),
+            **(usual | parts),
+        )
+        return Problem(self.dataset, settings)
 
 
 def _doubts(model: Fitted) -> Iterator[str]:

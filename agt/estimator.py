@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from agt.api import Answers, Fitted, OnProgress, Published, fit
+from agt.api import Answers, Fitted, OnProgress, Published, fit, untrained_head
 from agt.data.labelled import Declared
 from agt.data.table import Columns
 from agt.errors import AgtError
@@ -219,7 +219,7 @@ class PrivateClassifier(_Classifier):
         X, y = self._training(X, y, self.declared)
         given = {name: getattr(self, name) for name in ("declared", "columns", "features", "relation", "caution")}
         with _value_errors():
-            model = fit(X, y, certificate="erm", **given)
+            model = untrained_head(X, y, **given)
             self.released_: Portable = model.release_weights(self._mechanism(model))
         self._values: np.ndarray = model.classes
         self.classes_ = np.sort(model.classes)

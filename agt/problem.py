@@ -90,8 +90,8 @@ class Problem:
             them: a model read back without its data. It matters only where no size was declared.
 
     Raises:
-        ConfigError: a vote of margins, and not two classes; labels that flip, and may be part of ids; more classes than a
-            vote names.
+        ConfigError: a vote of margins, and not two classes; more classes than a vote names; ids that may hold labels where
+            labels flip, or that do without where none does.
     """
 
     dataset: Dataset
@@ -100,7 +100,13 @@ class Problem:
     records: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if RELATIONS[self.settings.relation.name].labels and not self.dataset.label_free:
+        flips = RELATIONS[self.settings.relation.name].labels
+        if self.dataset.label_free and not flips:  # copies are numbered, and of two labels none may take the other's id
+            raise ConfigError(
+                f"dataset.label_free=true is for relation=flip alone: with relation={self.settings.relation.name} a record "
+                "that goes would pass its id on to a copy with another label: leave it out"
+            )
+        if flips and not self.dataset.label_free:
             raise ConfigError(
                 "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
                 "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"

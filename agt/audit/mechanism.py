@@ -558,7 +558,7 @@ def weights_drawn(theta: np.ndarray, moves: float, guarantee: GaussianDP, source
 
 @dataclass(frozen=True)
 class Scaled:
-    """The two sums of noisy statistics as one vector, in which neighbours are at most 1 apart and all noise is 1/mu.
+    """The three sums of noisy statistics as one vector, in which neighbours are at most 1 apart and all noise is 1/mu.
 
     Attributes:
         noises: that releases draw.
@@ -573,15 +573,18 @@ class Scaled:
     @classmethod
     def without_data(cls, mu: float, width: int) -> tuple[Heads, "Scaled"]:
         """The sums over one record and over none, of two classes and relation=add_remove, and how they are released."""
-        scaled = cls(SumNoises.of((1.0, 1.0), mu), mu, width)
-        sides = (Statistics.of(np.eye(width)[:rows], np.zeros(rows, dtype=np.int64), 2) for rows in (1, 0))
-        one, none = map(scaled.vector, sides)
+        scaled, row = cls(SumNoises.of((1.0, 1.0, 1.0), mu), mu, width), np.eye(width)[:1]
+        one, none = (
+            scaled.vector(row[:rows, :-1].sum(axis=0), Statistics.of([row[:rows]], np.zeros(rows, dtype=np.int64), 2))
+            for rows in (1, 0)
+        )
         return Heads(one, none, 1.0, "no data: one record more"), scaled
 
-    def vector(self, sums: Statistics) -> np.ndarray:
-        """G's numbers on and above the diagonal, these times sqrt 2, and S's."""
+    def vector(self, total: np.ndarray, sums: Statistics) -> np.ndarray:
+        """M, G's numbers on and above the diagonal, these times sqrt 2, and S's."""
         gram = np.concatenate([np.diag(sums.gram), math.sqrt(2) * sums.gram[np.triu_indices(len(sums.gram), 1)]])
-        return np.concatenate([gram / self.noises.gram, sums.sums.ravel() / self.noises.sums]) / self.mu
+        parts = total / self.noises.mean, gram / self.noises.gram, sums.sums.ravel() / self.noises.sums
+        return np.concatenate(parts) / self.mu
 
     def drawn(
         self,
@@ -596,12 +599,13 @@ class Scaled:
         Args:
             noises: that are drawn; None: those that are due.
         """
-        off, whole = np.triu_indices(self.width, 1), vector * self.mu
-        diagonal, above, sums = np.split(whole, [self.width, self.width + len(off[0])])
+        off, due, draw = np.triu_indices(self.width, 1), noises or self.noises, partial(noisy, source=source)
+        ends = np.cumsum([self.width - 1, self.width, len(off[0])])
+        total, diagonal, above, sums = np.split(vector * self.mu, ends)
         gram = np.diag(diagonal * self.noises.gram)
         gram[off] = gram.T[off] = above * self.noises.gram / math.sqrt(2)
         known = Statistics(gram, sums.reshape(self.width, -1) * self.noises.sums)
-        return self.vector(known.noisy(noises or self.noises, partial(noisy, source=source)))
+        return self.vector(draw(total * self.noises.mean, due.mean), known.noisy(due, draw))
 
 
 def audit_weights(

@@ -348,7 +348,7 @@ def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: 
 
 
 def label_free_facts(label_free: bool, given: bool) -> tuple[Fact, ...]:
-    """Condition b under relation=flip; nothing where it is not asked for.
+    """Condition b under relation=flip, the only one that takes such ids (problem.py); nothing where they are not asked for.
 
     Args:
         given: ids, units, public flags or a split came with the records.

@@ -208,15 +208,20 @@ def tilted_accuracy(
 
 def sums_accuracy(head: LinearModel, phi: np.ndarray, labels: np.ndarray) -> Callable[[float], float]:
     """mu -> the accuracy of weights from noisy statistics on queries of these features, a mean over simulations."""
-    known = cache(lambda: NoisyStatistics(mu=1.0).statistics(head))  # which no mu changes
+    records = cache(lambda: NoisyStatistics(mu=1.0).summed(head))  # which no mu changes
 
     @cache
     def accuracy(mu: float) -> float:
         mechanism, normal = NoisyStatistics(mu=mu), np.random.default_rng(0).standard_normal
         noises, right = mechanism.noises(head), 0.0
+
+        def draw(values: np.ndarray, sigma: float) -> np.ndarray:
+            return values + sigma * normal(values.shape)
+
+        centre = mechanism.centre(head, draw(records().total, noises.mean))  # one for all: sums over it take time
+        known = records().statistics(centre)
         for _ in range(SOLVED_DRAWS):
-            drawn = known().noisy(noises, lambda values, sigma: values + sigma * normal(values.shape))
-            logits = phi @ mechanism.carried(head, drawn.solved(noises)).T
+            logits = phi @ mechanism.carried(head, centre, known.noisy(noises, draw).solved(noises)).T
             right += float((labels_of(logits) == labels).mean())
         return right / SOLVED_DRAWS
 

@@ -3,37 +3,40 @@
     mechanism = NoisyStatistics(mu)            or NoisyStatistics(**NoisyStatistics.afford(eps, delta).parameters)
     prepare_weights(model, mechanism).draw(SystemRandomness())        weights [classes, d]
 
-With phi_i the public features of a record, |phi_i| <= 1, and y_i its label as one of C unit vectors, the sums are
-G = sum phi_i phi_i^T and S = sum phi_i y_i^T. Each gets Gaussian noise once; ridge regression is solved from them.
+With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of C unit vectors: the sum
+M of v_i is released first, with Gaussian noise, and says where features lie. Of u_i = (scale (v_i - mean), .3), brought to
+a length of at most 1, G = sum u_i u_i^T and S = sum u_i y_i^T are released next, and ridge regression is solved from them.
 
 Formal guarantees
-    Whole numbers. phi_i is rounded towards 0 to multiples of 1/N = 2^-14, coordinate by coordinate: q_i, which the record
-    alone decides (models/features.py; maps known up to a slack only are refused), and |q_i| <= |phi_i| <= 1. Products are
-    multiples of 2^-28, and sums of 2^25 of them are below 2^53 such: float64 holds G and S exactly, in whatever order they
-    are added up. So what follows is about them, and no rounding. Lengths are Frobenius norms; r = relation.unit_rows.
-    add_remove. A unit has at most r rows, each of which adds q q^T, of length |q|^2 <= 1, and q y^T, of length |q| <= 1: G
-    and S move by at most r.
+    Whole numbers. What is added up is rounded towards 0 to multiples of 1/N = 2^-14, coordinate by coordinate: q_i, which
+    the record alone and what was released before decide (models/features.py; maps known up to a slack only are refused),
+    and |q_i| <= 1. Products are multiples of 2^-28, and sums of 2^25 of them are below 2^53 such: float64 holds all sums
+    exactly, in whatever order they are added up. So what follows is about them, and no rounding. Lengths are Frobenius
+    norms; r = relation.unit_rows.
+    add_remove. A unit has at most r rows, each of which adds q to M, of length |q| <= 1, q q^T to G, of length |q|^2 <= 1,
+    and q y^T to S, of length |q| <= 1: each moves by at most r.
     substitute. A unit's sums A, P give way to another's A', P'. |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'> <= 2 r^2, since
-    <A, A'> = sum (q.q')^2 >= 0 over the pairs of a row that goes and one that comes. <P, P'> is the sum of q.q' over those
-    of equal labels. Where the last coordinate is the constant b, q.q' >= b^2 - (1 - b^2), so that |P - P'|^2 <= r^2 (2 + 2
-    max(0, 1 - 2 b^2)); with b = 0 that is (2 r)^2. It is not 2 r^2: two records of one label may be opposite.
-    Other relations are refused: one-sided ones as ever; of flip, G is not protected at all.
-    Noise. N(0, s^2) on each coordinate of G in the orthonormal basis of symmetric matrices: s on the diagonal and s/sqrt 2
-    on each number above it, which stands below it too, drawn once; and N(0, t^2) on each number of S. For the vector of
-    both, in units of its noise, neighbours are at most mu apart:
-        (move of G / s)^2 + (move of S / t)^2 <= (1 - share) mu^2 + share mu^2,
-    so that all of it is mu-GDP (Dong, Roth, Su 2022, theorem 2). ``noisy`` draws exactly, on a public lattice (numeric.py).
-    Everything after is post-processing: eigenvalues below 0 to 0, a strength from public constants alone, a linear solve,
-    rounding of the weights to the lattice of t, any number of answers.
-    Narrower. Where d is above ``width`` public random directions R (a seed, integers, exact products) bring it down, and
-    q is that of (R v, b) at a length of at most 1, by a scale of the record's own. What is solved for is carried back to
-    phi: labels are the argmax of weights times phi, which no positive scale of a record changes. b is no constant then.
+    <A, A'> = sum (q.q')^2 >= 0 over the pairs of a row that goes and one that comes. M and S move by at most 2 r, and no
+    less: two records of one label may be opposite.
+    Other relations are refused: one-sided ones as ever; of flip, M and G are not protected at all.
+    Noise. N(0, m^2) on each number of M; N(0, s^2) on each coordinate of G in the orthonormal basis of symmetric matrices:
+    s on the diagonal and s/sqrt 2 on each number above it, which stands below it too, drawn once; and N(0, t^2) on each
+    number of S. Where M is released, G and S are functions of the data and of what was released. So for any one M, in units
+    of their noise, neighbours are at most mu apart in all (composition of GDP, adaptive: Dong, Roth, Su 2022, theorem 4):
+        (move of M / m)^2 + (move of G / s)^2 + (move of S / t)^2 <= mu^2.
+    ``noisy`` draws exactly, on a public lattice (numeric.py). Everything after is post-processing: the mean and scale, from
+    the plan's public size and the length of public random inputs' features; eigenvalues below 0 to 0, a strength from
+    public constants alone, a linear solve, rounding of the weights to the lattice of t, any number of answers.
+    A record's own scale, by which u is brought to its length, is positive and multiplies all classes' scores alike, so that
+    the weights of u are carried back to phi = (v, b): of those, the argmax is the same.
+    Narrower. Where d is above ``width`` public random directions R (a seed, integers, exact products) bring it down: v is
+    R^T v, and where that is longer than 1 it is brought to 1 for M, as u is for G and S.
 
 Source: Wang (2018), AdaSSP. The sensitivities are ours.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -51,11 +54,13 @@ from agt.numeric import UNIT, Randomness, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
-SHARE = 0.5  # of mu^2, for S
-STRENGTH = 0.5  # of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
+SHARES = (0.05, 0.45, 0.5)  # of mu^2, for M, G and S
+BIAS = 0.3  # the last coordinate of u, before it is brought to its length
+STRENGTH = 0.25  # of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
 WIDEST = 2048  # that sums are kept of: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
 NARROW = 400  # what wider features are brought down to
 _BLOCK = 4096
+_TRIED = 64  # public random inputs
 _GRAIN = 14  # features are multiples of 2^-14 where sums are taken
 _ROWS = 2**25  # records whose sums float64 holds
 _SHORTER = 1 - 2.0**-30  # of a length brought to 1: more than the roundings on the way
@@ -66,19 +71,59 @@ class Noises:
     """Standard deviations of what one release draws, all of it public.
 
     Attributes:
+        mean: m, of each number of M.
         gram: s, of G's diagonal; s/sqrt 2 of what is off it.
         sums: t, of each number of S.
     """
 
+    mean: float
     gram: float
     sums: float
 
     @classmethod
-    def of(cls, moves: tuple[float, float], mu: float, share: float = SHARE) -> "Noises":
+    def of(cls, moves: tuple[float, float, float], mu: float) -> "Noises":
         """The least noises for sums that move by so much (``sensitivities``), rounded up."""
-        gram, sums = moves
         up = 1 + 16 * UNIT  # a few roundings here, and that of mu's decimal
-        return cls(gram / (mu * math.sqrt(1 - share)) * up, sums / (mu * math.sqrt(share)) * up)
+        return cls(*(move / (mu * math.sqrt(share)) * up for move, share in zip(moves, SHARES, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """Where features lie, from what was released: public.
+
+    Attributes:
+        mean: [w] of them.
+        scale: what brings what is left of them to a length near 1.
+    """
+
+    mean: np.ndarray
+    scale: float
+
+    @classmethod
+    def of(cls, total: np.ndarray, noise: float, size: float, length: float) -> "Centre":
+        """From M [w] as released.
+
+        Args:
+            noise: its standard deviation.
+            size: public, about how many records there are.
+            length: of most records' features.
+        """
+        mean = total / size
+        square = float(mean @ mean)
+        known = max(0.0, square - len(mean) * (noise / size) ** 2)  # less what noise adds to it
+        left = max(length**2 - known, length**2 / 20)
+        return cls(mean * (known / square if square else 0.0), math.sqrt((1 - BIAS**2) / left))
+
+    def rows(self, v: np.ndarray) -> np.ndarray:
+        """u [n, w + 1] of features [n, w], each from its own row."""
+        moved = self.scale * (v - self.mean)
+        return bring(np.concatenate([moved, np.full((len(v), 1), BIAS)], axis=1), 1.0, _SHORTER)
+
+    def carried(self, weight: np.ndarray, bias: float) -> np.ndarray:
+        """[C, w + 1] weights on (features, ``bias``), of those on u."""
+        slopes = weight[:, :-1] * self.scale
+        constant = (weight[:, -1] * BIAS - slopes @ self.mean) / bias
+        return np.concatenate([slopes, constant[:, None]], axis=1)
 
 
 @dataclass(frozen=True)
@@ -89,15 +134,12 @@ class Statistics:
     sums: np.ndarray
 
     @classmethod
-    def of(cls, phi: np.ndarray, labels: np.ndarray, classes: int) -> "Statistics":
-        """Of records' features [n, d], each of norm at most 1, and labels [n]: exact sums of whole numbers (above)."""
-        width = phi.shape[1]
-        gram, sums = np.zeros((width, width)), np.zeros((width, classes))
-        for start in range(0, len(phi), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            q = whole(phi[rows])
-            gram += q.T @ q
-            sums += q.T @ np.eye(classes)[labels[rows]]
+    def of(cls, blocks: Iterable[np.ndarray], labels: np.ndarray, classes: int) -> "Statistics":
+        """Of records' u [n, d], block after block, each of norm at most 1, and labels [n]: exact sums (above)."""
+        gram, sums, start = np.zeros(()), np.zeros(()), 0
+        for block in blocks:
+            q, here = whole(block), np.eye(classes)[labels[start : start + len(block)]]
+            gram, sums, start = gram + q.T @ q, sums + q.T @ here, start + len(block)
         return cls(gram, sums)
 
     def noisy(self, noises: Noises, draw: Callable[[np.ndarray, float], np.ndarray]) -> "Statistics":
@@ -120,16 +162,43 @@ class Statistics:
         return weight
 
 
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """Records, and their sums: private.
+
+    Attributes:
+        narrowed: features [n, d] -> v [n, w] float64.
+        phi: [n, d] the features.
+        labels: [n].
+        classes: C.
+    """
+
+    narrowed: Callable[[np.ndarray], np.ndarray]
+    phi: np.ndarray
+    labels: np.ndarray
+    classes: int
+
+    @property
+    def _blocks(self) -> Iterator[np.ndarray]:
+        return (self.narrowed(self.phi[start : start + _BLOCK]) for start in range(0, len(self.labels), _BLOCK))
+
+    @property
+    def total(self) -> np.ndarray:
+        """M [w]."""
+        return np.sum([whole(bring(v, 1.0, _SHORTER)).sum(axis=0) for v in self._blocks], axis=0)
+
+    def statistics(self, centre: Centre) -> Statistics:
+        """G and S of what is left around the centre."""
+        return Statistics.of(map(centre.rows, self._blocks), self.labels, self.classes)
+
+
 def whole(phi: np.ndarray) -> np.ndarray:
     """[n, d] float64: features rounded towards 0, so that no row gets longer."""
     return np.ldexp(np.trunc(np.ldexp(phi.astype(np.float64), _GRAIN)), -_GRAIN)
 
 
-def sensitivities(relation: RelationConfig, bias: float) -> tuple[float, float]:
-    """How far one k moves (G, S).
-
-    Args:
-        bias: b, the last coordinate of every record's features; 0: it is no constant.
+def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
+    """How far one k moves (M, G, S).
 
     Raises:
         ConfigError: a relation that nothing is proved for.
@@ -140,9 +209,8 @@ def sensitivities(relation: RelationConfig, bias: float) -> tuple[float, float]:
             f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is proved for add_remove "
             "and substitute; or use mechanism=release_weights"
         )
-    if RELATIONS[relation.name].moved == 1:
-        return float(rows), float(rows)
-    return rows * math.sqrt(2), rows * math.sqrt(2 + 2 * max(0.0, 1 - 2 * bias**2))
+    moved = RELATIONS[relation.name].moved
+    return rows * moved, rows * math.sqrt(moved), rows * moved
 
 
 @schema
@@ -185,45 +253,57 @@ class NoisyStatistics:
                 f"mechanism={self.name}: sums are exact over at most {_ROWS:,} records, of features that each record alone "
                 f"decides to the last bit: there may be {most:,}, with certificate.features.map={head.features.config.map}"
             )
+        if not head.features.config.bias:
+            raise ConfigError(f"mechanism={self.name} shifts features, which takes a bias: raise certificate.features.bias")
         self.noises(head)
         rows_of(head, self.name, head.settings.relation.unit_rows)
 
     def noises(self, head: LinearModel) -> Noises:
         """What a release draws. Raises ConfigError as ``sensitivities``."""
-        bias = 0.0
-        if self._directions(head) is None:
-            bias = float(whole(head.phi(np.zeros((1, head.features.width))))[0, -1])
-        return Noises.of(sensitivities(head.settings.relation, bias), self.mu)
+        return Noises.of(sensitivities(head.settings.relation), self.mu)
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """The same as ``ReleasedWeights.described`` names it."""
         noises = self.noises(head)
         return {"sigma": noises.sums, "step": step_of(noises.sums), "gram": noises.gram}
 
-    def statistics(self, head: LinearModel) -> Statistics:
-        """G and S of a head's records: private. Raises as ``rows_of``."""
+    def summed(self, head: LinearModel) -> "Summed":
+        """A head's records, to be summed up: private. Raises as ``rows_of``."""
         seen = head.problem.dataset.train.take(rows_of(head, self.name, head.settings.relation.unit_rows))
-        directions, phi = self._directions(head), head.over(seen.features)
-        if directions is not None:
-            v = np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
-            phi = np.concatenate([product(v, directions) / _length(directions), phi[:, -1:]], axis=1)
-            phi = bring(phi, 1.0, _SHORTER)
-        return Statistics.of(phi, seen.labels, head.problem.classes)
+        return Summed(partial(self._narrowed, head), head.over(seen.features), seen.labels, head.problem.classes)
+
+    def centre(self, head: LinearModel, total: np.ndarray) -> Centre:
+        """From M with noise: it may be published."""
+        size = head.plan.normalizer * head.plan.count
+        inputs = np.random.default_rng(self.seed).standard_normal((_TRIED, head.features.width))
+        length = float(np.sqrt(np.mean(np.square(self._narrowed(head, head.phi(inputs))).sum(axis=1))))
+        return Centre.of(total, self.noises(head).mean, size, length)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release."""
-        noises = self.noises(head)
-        weight = self.carried(head, self.statistics(head).noisy(noises, partial(noisy, source=source)).solved(noises))
+        noises, draw = self.noises(head), partial(noisy, source=source)
+        records = self.summed(head)
+        centre = self.centre(head, draw(records.total, noises.mean))
+        weight = self.carried(head, centre, records.statistics(centre).noisy(noises, draw).solved(noises))
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
         return ReleasedWeights(weight, self.guarantee, noises.sums, step, source.simulated, gram=noises.gram)
 
-    def carried(self, head: LinearModel, weight: np.ndarray) -> np.ndarray:
-        """[C, d] weights on phi, of those on what sums were taken of."""
-        directions = self._directions(head)
+    def carried(self, head: LinearModel, centre: Centre, weight: np.ndarray) -> np.ndarray:
+        """[C, d] weights on phi, of those on u."""
+        directions, weight = self._directions(head), centre.carried(weight, self._bias(head))
         if directions is None:
             return weight
         return np.concatenate([weight[:, :-1] @ directions.T / _length(directions), weight[:, -1:]], axis=1)
+
+    def _narrowed(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
+        """v [n, w] of features [n, d]."""
+        directions, v = self._directions(head), np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
+        return v if directions is None else product(v, directions) / _length(directions)
+
+    def _bias(self, head: LinearModel) -> float:
+        """The last coordinate of every record's features."""
+        return float(head.phi(np.zeros((1, head.features.width)))[0, -1])
 
     def _directions(self, head: LinearModel) -> np.ndarray | None:
         """[d - 1, width - 1] integers that features but the bias are multiplied by; None: they are few enough."""

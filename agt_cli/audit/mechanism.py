@@ -44,6 +44,7 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import CertifiedQuantile
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights
+from agt.numeric import noisy
 from agt.settings import check_choice, schema
 from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found
 from agt_cli.releasing.release import AnyMechanism
@@ -216,9 +217,11 @@ class WeightsAudit:
         if isinstance(mechanism, ReleaseWeights):
             return audit_weights(mechanism, heads, plan, on_done)
         if isinstance(mechanism, NoisyStatistics):
-            mine, theirs = (mechanism.statistics(side) for side in (model, other))
-            scaled = Scaled(mechanism.noises(model), mechanism.mu, len(mine.gram))
-            heads = Heads(scaled.vector(mine), scaled.vector(theirs), 1.0, heads.where)
+            records, noises = [mechanism.summed(side) for side in (model, other)], mechanism.noises(model)
+            centre = mechanism.centre(model, noisy(records[0].total, noises.mean, source=plan.source))
+            scaled = Scaled(noises, mechanism.mu, len(centre.mean) + 1)
+            first, second = (scaled.vector(side.total, side.statistics(centre)) for side in records)
+            heads = Heads(first, second, 1.0, heads.where)
             return audit_weights(mechanism, heads, plan, on_done, scaled.drawn)
         problems = Problems.of_run(model, other, mechanism.weight_decay, heads.where)
         return audit_objective(mechanism.guarantee, problems, mechanism.noises(model), plan, on_done)

@@ -10,7 +10,7 @@ draw and train follows from the seed alone: one thread, nothing compiled, no pro
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar, cast
@@ -52,7 +52,7 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.statistics import Noises as SumNoises, NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel
@@ -182,7 +182,7 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 def sums_with_less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
     """Noisy statistics of one record and of none, drawn with so much of the noise that is due."""
     heads, due = Scaled.without_data(1.0, 2)
-    noises = replace(due.noises, gram=share * due.noises.gram, sums=share * due.noises.sums)
+    noises = SumNoises(*(share * noise for noise in astuple(due.noises)))
 
     def release(vector: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
         return due.drawn(vector, moves, guarantee, source, noises)

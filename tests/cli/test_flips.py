@@ -33,5 +33,7 @@ def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
     assert (refused.code, "dataset.label_free" in refused.err) == (2, True)
     named = agt(*TRAIN, "dataset.label_free=false")
     assert (named.code, "give dataset.label_free=true" in named.err) == (2, True)
+    plain = agt("train", "+dataset.label_free=true")
+    assert (plain.code, "dataset.label_free=true is for relation=flip alone" in plain.err) == (2, True)
     heads = agt("train", "relation=flip", "model=linear", "certificate=removal", "training=recipe", "dataset.n_train=60")
     assert (heads.code, "use certificate=votes learner=ridge" in heads.err) == (2, True)

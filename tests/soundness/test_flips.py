@@ -19,7 +19,7 @@ from agt.audit.neighbours import retrained
 from agt.certificates.flips import flips_to_answer, flips_to_turn
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
-from agt.data.labelled import dataset_of
+from agt.data.labelled import Declared, dataset_of
 from agt.data.table import Table
 from agt.errors import ConfigError, UnsoundError
 from agt.models.linear import LinearModel
@@ -233,6 +233,18 @@ def test_ids_that_may_hold_labels_are_refused() -> None:
     bare = replace(model.problem.dataset, label_free=False)
     with pytest.raises(ConfigError, match=r"dataset\.label_free=true"):
         model.problem.on(bare)
+
+
+def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
+    """One copy that goes passes its id on to the next, which has another label: every later label would change shards."""
+    x, y = np.zeros((6, 1)), np.array([0, 1, 0, 1, 0, 1])
+    (many, _), (few, _) = (dataset_of(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True) for at in (0, 1))
+    ids = dict(zip(many.train.ids, many.train.labels, strict=True))
+    assert all(ids[name] != label for name, label in zip(few.train.ids, few.train.labels, strict=True))
+    for relation in ("add_remove", "substitute", "remove"):
+        model = agt.fit(x, y, declared=Declared(classes=(0, 1), size=6), relation=relation).model
+        with pytest.raises(ConfigError, match=r"dataset\.label_free=true is for relation=flip alone"):
+            model.problem.on(replace(model.problem.dataset, label_free=True))
 
 
 @pytest.mark.parametrize(
