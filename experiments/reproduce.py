@@ -396,7 +396,7 @@ def _left_out(artifact: Artifact, error: DataMissing) -> Section:
 def _forecast(job: Reproduction) -> str:
     """How long everything takes that this experiment has; of a part, or of smoke, nothing was measured."""
     whole = job.request.only is None and job.request.profile == "both" and job.experiment.minutes
-    return f"about {job.experiment.minutes:g} minutes on two cores, as measured" if whole else "not measured"
+    return f"about {job.experiment.minutes:g} minutes on two idle cores" if whole else "not measured"
 
 
 def _words(profile: Profile) -> str:
