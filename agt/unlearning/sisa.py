@@ -3,8 +3,8 @@
 Formal guarantees of ``retrain_affected``
     The result is what training on the data as they are now gives, bit for bit, if what else bits depend on (code, machine,
     threads: ``ShardRecord.made``) is the same. A member is a function of the records of its own shard, in an order of their
-    own, and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of its
-    shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
+    own, and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of
+    its shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
     differs, which is a function of the slices before (training/slices.py); from its beginning, where that state was made by
     other code or threads, or where features are made from the public rows of its shard, of all its slices. So it does not
     matter which records are gone, nor whether anybody still knows their ids, and a shard is touched by its own requests
