@@ -29,7 +29,7 @@ from agt.mechanisms.claims import Accounting
 from agt.mechanisms.composition import BOUNDS, PUBLISHED
 from agt.models.box import start_from
 from agt.models.model import Model
-from agt.settings import STRICT, RelationName, validate
+from agt.settings import STRICT, Positive, RelationName, validate
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.usage import experiments_dir
 
@@ -150,6 +150,7 @@ class Experiment:
         data: which data it runs on, and what that stands in for; in every table.
         smoke_data: the same for the smoke profile; empty: as ``data``.
         base: overrides of every run.
+        minutes: of all artifacts in both profiles on two cores without a GPU; None: not measured.
         original: the papers' own data, where ``data`` is a stand-in for it.
         profiles: by name.
         artifacts: in the order of the report.
@@ -161,6 +162,7 @@ class Experiment:
     profiles: dict[ProfileName, Profile]
     base: tuple[str, ...] = ()
     smoke_data: str = ""
+    minutes: Positive | None = None
     original: Original | None = None
 
     def on_original(self) -> "Experiment":

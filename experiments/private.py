@@ -375,12 +375,12 @@ class Network:
     batches: Count = 60
     lr: Positive = 0.1
 
-    def bench(self, records: Records, classes: int, size: int) -> Bench:
-        """On [n, pixels] images."""
+    def bench(self, records: Records, classes: int, size: int, seed: int) -> Bench:
+        """On [n, pixels] images, from the initialisation that ``seed`` draws."""
         batch = BatchConfig(count=self.batches)
         training = TrainingConfig("cross_entropy", self.epochs, self.lr, 1.0, momentum=0.9, batch=batch, dtype="float32")
         pixels = int(np.prod(records.features.shape[1:]))
-        return Bench(network(pixels, classes, self.channels, self.hidden, 0), classes, records, size, training)
+        return Bench(network(pixels, classes, self.channels, self.hidden, seed), classes, records, size, training)
 
 
 @kind
@@ -399,14 +399,14 @@ def private_features(
 
     Args:
         run: overrides of a head with certificate=removal, on square images.
-        dpsgd: of both networks.
+        dpsgd: of both networks; means and ranges are of its seeds, which draw initialisation, batches and noise.
         strength: the head's lambda.
         data: which data it is, where it is not the experiment's.
     """
     keys = grid(profile=profiles, way=(BELOW, ALONE), eps=eps, **named(data))
 
     def plain(prepared: Prepared, settings: RunSettings) -> list[Key]:
-        bench = _bench_of_network(prepared.dataset, network)
+        bench = _bench_of_network(prepared.dataset, network, 0)
         return [{"accuracy": bench.accuracy(train_sgd(bench, bench.single), prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
@@ -415,33 +415,38 @@ def private_features(
         share = (1.0, 1.0) if way == ALONE else (1 - 1 / SHARE, 0.1)  # of eps and of delta, for the network
         one = of_one(share[0] * total, share[1] * delta, removals, profile.accounting == "paper")
 
-        def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+        def make(seed: int, prepared: Prepared, settings: RunSettings) -> list[Key]:
             started = time.perf_counter()
-            bench = _bench_of_network(prepared.dataset, network)
-            weights = dpsgd.fit(bench, *one, seed=0)
+            bench = _bench_of_network(prepared.dataset, network, seed)
+            weights = dpsgd.fit(bench, *one, seed)
             spent = {"network eps": one[0], "network delta": one[1], "training": time.perf_counter() - started}
             if way == ALONE:
                 return [{**spent, "accuracy": bench.accuracy(weights, prepared.dataset.test)}]
             seen = replace(prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights)))
             unit = budget(profile, 1.0, (1 - share[0]) * total, (1 - share[1]) * delta)
-            trained, sigma = head(entry, name, seen, unit)
+            trained, sigma = head(entry, name, seen, unit, seed)
             one_head, started = trained.head, time.perf_counter()
             one_head.remove(trained.x[:1], trained.targets[:1])
             found = {"removal": time.perf_counter() - started, "sigma": sigma}
             return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]
 
-        entry.runs.console.note(f"{way}, eps = {total:g} ({name})")
-        on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {dpsgd} {network}"
-        found = once(entry, name, run, way, make, on)[0]
+        about = f"{way}, eps = {total:g} ({name})"
+        of = replace(dpsgd, seeds=1)  # how many others there are changes no training
+        on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {of} {network}"
+        seeds = range(dpsgd.seeds)
+        each = [once(entry, name, run, f"{about}, seed {i}", partial(make, i), f"{on} {i}")[0] for i in seeds]
+        found = {column: float(np.mean([row[column] for row in each])) for column in each[0]}
+        accuracies = [row["accuracy"] for row in each]
+        found |= {"low": min(accuracies), "high": max(accuracies)}
         first, label = next(iter(profiles)), "the network without privacy"
         public = once(entry, first, run, label, plain, f"plain {network}")[0]
         yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
-    def head(entry: Entry, name: ProfileName, seen: Prepared, unit: float) -> tuple[Removing, float]:
+    def head(entry: Entry, name: ProfileName, seen: Prepared, unit: float, seed: int) -> tuple[Removing, float]:
         """A head whose noise hides so many removals, and that noise; ``unit``: how much residual noise of size 1 hides."""
         sigma = 1.0
         for _ in range(3):
-            settings = entry.data(name, (*run, *settings_of(strength, sigma, 0)))[1]
+            settings = entry.data(name, (*run, *settings_of(strength, sigma, seed)))[1]
             trained = removing(seen, settings, entry.artifact.id)
             needed = removals * mean_bounds(trained, 4 * removals)[column_of(profiles[name])] / unit
             if 0.8 * sigma <= needed <= sigma:
@@ -452,8 +457,8 @@ def private_features(
     def shown(rows: pd.DataFrame) -> Shown:
         level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
         draw = lines("eps", "accuracy", f"eps of {removals} removals", "test accuracy", **level)
-        caption = f"Test accuracy against the eps of {removals} removals (delta = {delta:g})."
-        figure = Figure(caption, rows[["eps", "series", "accuracy"]], draw)
+        caption = f"Test accuracy against the eps of {removals} removals (delta = {delta:g}): mean and range of seeds."
+        figure = Figure(caption, rows[["eps", "series", "accuracy", "low", "high"]], draw)
         return Shown(rows, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
 
     def compared(key: Key) -> Key:
@@ -472,9 +477,9 @@ FEATURES_NOTES = (
 )
 
 
-def _bench_of_network(dataset: Dataset, network: Network) -> Bench:
+def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:
     size = dataset.declared_size or len(dataset.train)
-    return network.bench(dataset.train, len(dataset.classes), int(size))
+    return network.bench(dataset.train, len(dataset.classes), int(size), seed)
 
 
 def _seen(dataset: Dataset, extract: Any) -> Dataset:

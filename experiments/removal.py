@@ -134,6 +134,7 @@ def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
     return (tolerance, f"training.weight_decay={strength!r}", f"certificate.sigma={sigma!r}", f"certificate.seed={seed}")
 
 
+ENDS = ["accuracy", "low", "high"]  # a mean and its range
 ROUNDS = 8  # of finding the sigma that a number of removals needs
 Strengths = Annotated[tuple[Positive, ...], Field(min_length=1)]
 
@@ -160,9 +161,10 @@ def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
 def averaged(
     entry: Entry, name: ProfileName, run: Overrides, strength: float, sigma: float, draws: int, records: int
 ) -> Key:
-    """The mean over draws of b of what ``probed`` finds."""
+    """The mean over draws of b of what ``probed`` finds; ``low``, ``high``: the range of the accuracies."""
     found = [probed(entry, name, (*run, *settings_of(strength, sigma, seed)), records) for seed in range(draws)]
-    return dict(pd.DataFrame(found).mean())
+    each = pd.DataFrame(found)
+    return {**each.mean(), "low": each["accuracy"].min(), "high": each["accuracy"].max()}
 
 
 def supported(profile: Profile, found: Key, total: float) -> float:
@@ -214,8 +216,8 @@ def removal_settings(
         name, profile = key["profile"], profiles[key["profile"]]
         found = averaged(entry, name, run, key["lambda"], key["sigma"], draws, records)
         total = budget(profile, key["sigma"], eps, delta)
-        about = {"accuracy": found["accuracy"], "bound of one removal": found[column_of(profile)], "budget": total}
-        yield {**about, "removals": supported(profile, found, total)}
+        about = {"bound of one removal": found[column_of(profile)], "budget": total}
+        yield {**{end: found[end] for end in ENDS}, **about, "removals": supported(profile, found, total)}
 
     def shown(rows: pd.DataFrame) -> Shown:
         figures = settings_figures(rows, f"eps = {eps:g}, delta = {delta:g}", draws)
@@ -240,27 +242,27 @@ def named(data: str) -> dict[str, list[str]]:
 def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figure]:
     """Each that ``show`` may name."""
     some = rows[rows["profile"] == rows["profile"].iloc[0]]  # the head is the same in every profile
-    by_strength = some.assign(series=[f"sigma = {sigma:g}" for sigma in some["sigma"]])[["lambda", "series", "accuracy"]]
+    by_strength = some.assign(series=[f"sigma = {sigma:g}" for sigma in some["sigma"]])[["lambda", "series", *ENDS]]
     best = _front(rows, ["profile", "lambda"])
     by_removals = best.assign(series=[f"lambda = {value:g}" for value in best["lambda"]])
     front = _front(rows, ["profile"]).rename(columns={"profile": "series"})
     removals = partial(lines, "removals", "accuracy", "removals supported", "test accuracy")
     return {
         "accuracy": Figure(
-            f"Test accuracy against lambda, for each standard deviation of the loss's perturbation; mean of {draws} draws.",
+            f"Test accuracy against lambda, for each deviation of the loss's perturbation: mean, range of {draws} draws.",
             by_strength,
             lines("lambda", "accuracy", "lambda", "test accuracy"),
             "_accuracy",
         ),
         "removals": Figure(
             f"Test accuracy against how many removals are supported before training again ({at}); points of a line: sigma.",
-            by_removals[["removals", "series", "profile", "sigma", "accuracy"]],
+            by_removals[["removals", "series", "profile", "sigma", *ENDS]],
             removals(panels="profile"),
             "_removals",
         ),
         "front": Figure(
             f"The most accurate head of those that support so many removals ({at}): each point a lambda and a sigma.",
-            front[["removals", "series", "lambda", "sigma", "accuracy"]],
+            front[["removals", "series", "lambda", "sigma", *ENDS]],
             removals(),
         ),
     }
@@ -300,13 +302,13 @@ def removal_budgets(
             if 0.9 * sigma <= needed <= sigma:
                 break
             sigma = float(f"{1.03 * needed:.3g}")
-        about = {"series": f"lambda = {strength:g}", "sigma": sigma, "accuracy": found["accuracy"]}
+        about = {"series": f"lambda = {strength:g}", "sigma": sigma, **{end: found[end] for end in ENDS}}
         yield {**about, "removals": supported(profile, found, sigma * unit)}
 
     def shown(rows: pd.DataFrame) -> Shown:
         draw = lines("eps", "accuracy", f"eps (delta = {delta:g})", "test accuracy", panels="profile")
-        caption = f"Test accuracy against eps, sigma such that {removals} removals are supported; mean of {draws} draws."
-        return Shown(rows, [Figure(caption, rows[["eps", "series", "profile", "sigma", "accuracy"]], draw)])
+        caption = f"Test accuracy against eps, sigma for {removals} removals: mean, range of {draws} draws."
+        return Shown(rows, [Figure(caption, rows[["eps", "series", "profile", "sigma", *ENDS]], draw)])
 
     return Kind(keys, ("profile", "lambda", "eps"), through(keys, measure), shown)
 

@@ -19,7 +19,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError, DataMissing, nearest
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
 from agt.store import Broken, parse_object, read_file, resolve, write_atomic
@@ -362,12 +362,22 @@ def _is_there(overrides: Sequence[str]) -> bool:
 def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
     """Make every artifact and write the report."""
     runs, sections, experiment = Runs(Path(job.request.runs_dir), job.common, console), [], job.experiment
-    for artifact, kind in job.entries:
-        console.note(f"-- {artifact.source}: {artifact.title}")
-        sections.append(render(Entry(experiment, artifact, job.profiles, runs), kind, record))
+    started, missing, count = time.perf_counter(), [], len(job.entries)
+    console.note(f"{count} figures and tables. Forecast: {_forecast(job)}. Finished runs are found again.")
+    for at, (artifact, kind) in enumerate(job.entries, start=1):
+        minutes = (time.perf_counter() - started) / 60
+        console.note(f"-- {at} of {count}, after {minutes:.1f} minutes: {artifact.source}: {artifact.title}")
+        try:
+            sections.append(render(Entry(experiment, artifact, job.profiles, runs), kind, record))
+        except DataMissing as error:  # what other data gives is made all the same
+            missing.append(error)
+            console.warn(f"{artifact.id} is left out: its data is not there")
+            sections.append(_left_out(artifact, error))
         _show(sections[-1], console)
+    if len(missing) == count:
+        raise missing[0]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    record.add_metrics(artifacts=len(sections), peak_memory_gib=round(peak, 3))
+    record.add_metrics(artifacts=count - len(missing), peak_memory_gib=round(peak, 3))
     profiles = {str(name): _words(profile) for name, profile in job.profiles.items()}
     report = reproduction_report(experiment.title, experiment.data, profiles, sections, peak, record)
     record.report(report)
@@ -375,6 +385,18 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
     _refresh_overview(record.folder.parent, console)
     console.say(f"report: {record.folder / 'report.html'}")
     return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
+
+
+def _left_out(artifact: Artifact, error: DataMissing) -> Section:
+    """In the place of an artifact whose data is not there."""
+    none, notes = pd.DataFrame(), (f"Left out: {error}",)
+    return Section(artifact.id, artifact.source, artifact.title, none, none, {}, notes, 0.0, 0.0)
+
+
+def _forecast(job: Reproduction) -> str:
+    """How long everything takes that this experiment has; of a part, or of smoke, nothing was measured."""
+    whole = job.request.only is None and job.request.profile == "both" and job.experiment.minutes
+    return f"about {job.experiment.minutes:g} minutes on two cores, as measured" if whole else "not measured"
 
 
 def _words(profile: Profile) -> str:

@@ -223,7 +223,7 @@ class Findings:
 
 
 PARTS = Path(__file__).parent / "page"
-DPI = 200  # of a record's figures
+DPI = 300  # of a record's figures
 SMALLEST = 0.64  # of a figure's width in print: below it, its words are too small to read, and it scrolls instead
 MARKS = {str(Standing.PROVED): "proved", str(Standing.DECLARED): "declared", str(Standing.VOID): "void"}
 MARKS |= {

@@ -171,6 +171,24 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
     assert "k counts up to k records added or removed in all" in overview
 
 
+def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load_experiment("blobs")
+    first, second = (next(a for a in experiment.artifacts if a.id == name) for name in ("001_fig2", "001_fig6"))
+    absent = replace(second, smoke={**(second.smoke or {}), "run": ["dataset=mnist"]})
+    changed = replace(experiment, artifacts=(first, absent))
+    monkeypatch.setattr(reproduce, "load_experiment", lambda name: changed)
+    done = agt("reproduce", "blobs", "profile=smoke").ended(0, "001_fig6 is left out")
+    assert "Forecast: not measured" in done.err
+    assert "2 of 2, after 0." in done.err
+    report = next(Path("outputs/reproduce").glob("*/report.md")).read_text()
+    assert "Left out: " in report
+    assert "mnist_t10k.npz" in report
+    whole = reproduce.configure({**SMOKE, "profile": "both"})
+    assert "about 3 minutes" in reproduce._forecast(whole)
+
+
 @pytest.mark.sweep
 def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     done = agt(

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
 from agt_cli.commands import runs as listed
-from agt_cli.report.markdown import Markdown, markdown_table, plain, report_page
+from agt_cli.report.markdown import DPI, Markdown, markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
@@ -130,9 +130,9 @@ def test_a_name_that_was_not_escaped_still_harms_nobody(name: str) -> None:
 
 def test_the_same_words_give_the_same_bytes() -> None:
     text = "# title\n\nfirst\n\n![a](figures/a.png)\n"
-    picture = b"\x89PNG" + bytes(12) + (200).to_bytes(4, "big") + bytes(9)
+    picture = b"\x89PNG" + bytes(12) + DPI.to_bytes(4, "big") + bytes(9)
     assert report_page(text, lambda path: picture) == report_page(text, lambda path: picture)
-    assert 'width="96"' in report_page(text, lambda path: picture), "200 pixels of a figure are one inch"
+    assert 'width="96"' in report_page(text, lambda path: picture), "so many pixels of a figure are one inch"
 
 
 def test_how_a_condition_stands_is_a_word_beside_its_colour_and_no_name_can_pretend_it() -> None:
