@@ -67,7 +67,7 @@ _SHORTER = 1 - 2.0**-30  # of a length brought to 1: more than the roundings on 
 
 
 @dataclass(frozen=True)
-class Noises:
+class SumNoises:
     """Standard deviations of what one release draws, all of it public.
 
     Attributes:
@@ -81,7 +81,7 @@ class Noises:
     sums: float
 
     @classmethod
-    def of(cls, moves: tuple[float, float, float], mu: float) -> "Noises":
+    def of(cls, moves: tuple[float, float, float], mu: float) -> "SumNoises":
         """The least noises for sums that move by so much (``sensitivities``), rounded up."""
         up = 1 + 16 * UNIT  # a few roundings here, and that of mu's decimal
         return cls(*(move / (mu * math.sqrt(share)) * up for move, share in zip(moves, SHARES, strict=True)))
@@ -142,7 +142,7 @@ class Statistics:
             gram, sums, start = gram + q.T @ q, sums + q.T @ here, start + len(block)
         return cls(gram, sums)
 
-    def noisy(self, noises: Noises, draw: Callable[[np.ndarray, float], np.ndarray]) -> "Statistics":
+    def noisy(self, noises: SumNoises, draw: Callable[[np.ndarray, float], np.ndarray]) -> "Statistics":
         """Both with noise, which may be published.
 
         Args:
@@ -154,7 +154,7 @@ class Statistics:
         gram.T[off] = gram[off]
         return Statistics(gram, draw(self.sums, noises.sums))
 
-    def solved(self, noises: Noises) -> np.ndarray:
+    def solved(self, noises: SumNoises) -> np.ndarray:
         """[C, d] the weights of ridge regression on what was published."""
         values, vectors = np.linalg.eigh(self.gram)
         values = np.maximum(values, 0) + STRENGTH * noises.gram * math.sqrt(len(values))
@@ -258,9 +258,9 @@ class NoisyStatistics:
         self.noises(head)
         rows_of(head, self.name, head.settings.relation.unit_rows)
 
-    def noises(self, head: LinearModel) -> Noises:
+    def noises(self, head: LinearModel) -> SumNoises:
         """What a release draws. Raises ConfigError as ``sensitivities``."""
-        return Noises.of(sensitivities(head.settings.relation), self.mu)
+        return SumNoises.of(sensitivities(head.settings.relation), self.mu)
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """The same as ``ReleasedWeights.described`` names it."""

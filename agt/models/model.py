@@ -61,7 +61,7 @@ MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf);
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardRecord:
     """What one member was trained on, and by the way.
 
     Attributes:
@@ -75,7 +75,7 @@ class Shard:
     states: tuple[bytes, ...]
 
     @classmethod
-    def read(cls, shelf: FileReader, slices: int) -> "Shard":
+    def read(cls, shelf: FileReader, slices: int) -> "ShardRecord":
         """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
         node = shelf.json(SHARD)
         return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
@@ -103,7 +103,7 @@ class EnsembleModel:
 
     problem: Problem
     members: tuple[Any, ...]
-    shards: tuple[Shard, ...] = ()
+    shards: tuple[ShardRecord, ...] = ()
     noise: ClassVar[None] = None
     linear_head: ClassVar[None] = None
     release_head: ClassVar[None] = None
@@ -279,7 +279,7 @@ def fit_members(
     begun: Mapping[int, tuple[bytes, ...]],
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
-) -> list[tuple[Any, Shard]]:
+) -> list[tuple[Any, ShardRecord]]:
     """Train some members, several processes at once.
 
     Args:
@@ -340,7 +340,7 @@ def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]
 
 def _fit_member(
     kind: MemberKind, problem: Problem, made: Mapping[str, object], recipe: Recipe, records: Records, stages: Checkpoints
-) -> tuple[Any, Shard]:
+) -> tuple[Any, ShardRecord]:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
     settings = replace(problem.settings, compute=recipe.compute)
     shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
@@ -348,7 +348,7 @@ def _fit_member(
     states = tuple(map(written, cast(Stages, stages).reached))
     if tuple(state.step for state in cast(Stages, stages).reached) != model.plan.ends:
         raise UnsoundError(f"the states kept on the way are not those at the ends of the stages, {model.plan.ends}")
-    return model, Shard(shard_digests(records, settings.ensemble), made, states)
+    return model, ShardRecord(shard_digests(records, settings.ensemble), made, states)
 
 
 FORMAT = 1

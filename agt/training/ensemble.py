@@ -80,7 +80,7 @@ def usual_members(size: float, caution: float = 1.0) -> int:
     return min(max(3, round(caution * size / MEMBER)), 9_998) | 1
 
 
-class Member(Protocol[T]):
+class MemberTraining(Protocol[T]):
     """Trains one member. It travels to another process: a module-level function, or a ``functools.partial`` of one."""
 
     def __call__(self, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> T: ...
@@ -109,7 +109,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def train_members(
-    member: Member[T],
+    member: MemberTraining[T],
     recipe: Recipe,
     records: Records,
     config: EnsembleConfig,

@@ -2,9 +2,9 @@
 
 Formal guarantees of ``retrain_affected``
     The result is what training on the data as they are now gives, bit for bit, if what else bits depend on (code, machine,
-    threads: ``Shard.made``) is the same. A member is a function of the records of its own shard, in an order of their own,
-    and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of its
-    shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
+    threads: ``ShardRecord.made``) is the same. A member is a function of the records of its own shard, in an order of their
+    own, and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of
+    its shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
     differs, which is a function of the slices before (training/slices.py); from its beginning, where that state was made by
     other code or threads, or where features are made from the public rows of its shard, of all its slices. So it does not
     matter which records are gone, nor whether anybody still knows their ids, and a shard is touched by its own requests
@@ -74,7 +74,7 @@ from agt.data.dataset import Dataset
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact
 from agt.models.features import FeatureMap
-from agt.models.model import KINDS, EnsembleModel, Shard, fit_members, load_members, made_by, shard_digests
+from agt.models.model import KINDS, EnsembleModel, ShardRecord, fit_members, load_members, made_by, shard_digests
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
@@ -130,7 +130,7 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
     if not problem.settings.ensembled:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     try:
-        kept = [Shard.read(shelf.part(member_folder(index)), ensemble.slices) for index in range(ensemble.members)]
+        kept = [ShardRecord.read(shelf.part(member_folder(index)), ensemble.slices) for index in range(ensemble.members)]
     except ConfigError as error:
         raise CheckError(f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}") from None
     begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)

@@ -52,7 +52,7 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.statistics import Noises as SumNoises, NoisyStatistics
+from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel, TubeModel

@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.claims import labels_from, prepare_weights
 from agt.mechanisms.composition import GaussianDP
 from agt.mechanisms.planning import weights_on_offer
-from agt.mechanisms.statistics import Centre, Noises, NoisyStatistics, Statistics, sensitivities, whole
+from agt.mechanisms.statistics import Centre, NoisyStatistics, Statistics, SumNoises, sensitivities, whole
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
@@ -52,7 +52,7 @@ def test_no_neighbour_moves_the_sums_by_more_and_some_by_as_much(relation: Any, 
     claimed, worst = sensitivities(config), moves.max(axis=0)
     assert (worst <= claimed).all()
     assert (worst > 0.999 * np.array(claimed)).all()
-    noises = Noises.of(claimed, 0.3)
+    noises = SumNoises.of(claimed, 0.3)
     apart = np.linalg.norm(moves / (noises.mean, noises.gram, noises.sums), axis=1)
     assert apart.max() <= 0.3
     assert apart.max() > (0.299 if relation == "add_remove" else 0.24)
@@ -104,7 +104,7 @@ def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
 
 
 def test_noise_is_drawn_once_for_each_number_with_its_own_scale() -> None:
-    rng, noises, none = np.random.default_rng(0), Noises(1.0, 2.0, 3.0), Statistics(np.zeros((3, 3)), np.zeros((3, 2)))
+    rng, noises, none = np.random.default_rng(0), SumNoises(1.0, 2.0, 3.0), Statistics(np.zeros((3, 3)), np.zeros((3, 2)))
     drawn = [none.noisy(noises, lambda v, sigma: v + sigma * rng.standard_normal(v.shape)) for _ in range(4000)]
     gram, sums = np.array([one.gram for one in drawn]), np.array([one.sums for one in drawn])
     assert (gram == gram.transpose(0, 2, 1)).all()
@@ -120,7 +120,7 @@ def test_each_number_is_drawn_once() -> None:
         drawn.append(values.size)
         return values
 
-    Statistics(np.zeros((4, 4)), np.zeros((4, 3))).noisy(Noises(1.0, 1.0, 1.0), count)
+    Statistics(np.zeros((4, 4)), np.zeros((4, 3))).noisy(SumNoises(1.0, 1.0, 1.0), count)
     assert sum(drawn) == 4 * 5 / 2 + 4 * 3
 
 
