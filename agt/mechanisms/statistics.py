@@ -277,7 +277,7 @@ class NoisyStatistics:
         size = head.plan.normalizer * head.plan.count
         inputs = np.random.default_rng(self.seed).standard_normal((_TRIED, head.features.width))
         length = float(np.sqrt(np.mean(np.square(self._narrowed(head, head.phi(inputs))).sum(axis=1))))
-        return Centre.of(total, self.noises(head).mean, size, length)
+        return Centre.of(total, self.noises(head).mean, size, length or 1.0)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release."""
