@@ -223,17 +223,18 @@ class Fitted:
         labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(int(seed)))
         return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
 
-    def release_weights(self, mechanism: WeightsMechanism) -> Portable:
+    def release_weights(self, mechanism: WeightsMechanism, delta: float = 0.0) -> Portable:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
 
         Args:
             mechanism: ObjectivePerturbation (objective.py), NoisyStatistics (statistics.py) or ReleaseWeights (weights.py).
+            delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
 
         Raises:
             ConfigError: a condition does not hold, or no proof of the mechanism covers this model.
             AgtError: the solver missed its tolerance: nothing is released.
         """
-        release = prepare_weights(self.model, mechanism, conditions=self.conditions)
+        release = prepare_weights(self.model, mechanism, conditions=self.conditions, delta=delta)
         self._doubt(release)
         released = release.draw(SystemRandomness())
         return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())
@@ -380,7 +381,6 @@ def untrained_head(
     columns: Columns | str | Path | None,
     features: str | Mapping[str, Any] | None,
     relation: RelationName,
-    caution: float,
 ) -> Fitted:
     """The linear head that weights are released from (``Fitted.release_weights``), which train them themselves.
 
@@ -390,7 +390,7 @@ def untrained_head(
     data = _Data.of(x, y, declared, columns, neighbours)
     head, kind = _trained_for((), None, "erm")
     kind = _with_features(kind, features)
-    problem = data.problem(neighbours, kind, {"caution": caution}, model=head)
+    problem = data.problem(neighbours, kind, {}, model=head)
     public = FeatureMap.of(problem.settings.certificate.features, data.dataset)
     return Fitted(LinearModel.untrained(problem, public), data.classes, data.columns)
 

@@ -26,9 +26,7 @@ from agt.api import Answers, Fitted, OnProgress, Published, fit, untrained_head
 from agt.data.labelled import Declared
 from agt.data.table import Columns
 from agt.errors import AgtError
-from agt.mechanisms.claims import WeightsMechanism, head_of
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation, least_strength
 from agt.mechanisms.portable import Portable
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.settings import RelationName
@@ -186,7 +184,7 @@ class PrivateClassifier(_Classifier):
     Args:
         epsilon, delta: of one ``fit``.
         declared: what you say of data and settings, which the claim rests on; what is missing is named.
-        columns, features, relation, caution: as in ``agt.fit``.
+        columns, features, relation: as in ``agt.fit``.
 
     Attributes:
         classes_: [C] the label values.
@@ -194,8 +192,7 @@ class PrivateClassifier(_Classifier):
         released_: the weights, with the public features in front of them.
         guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
 
-    Two classes: objective perturbation (mechanisms/objective.py), its strength raised where the determinant would take more
-    than half of epsilon; more, or another relation than add_remove: noisy statistics (mechanisms/statistics.py).
+    The weights are solved from noisy sums over the records (mechanisms/statistics.py).
     """
 
     epsilon: float = 1.0
@@ -204,7 +201,6 @@ class PrivateClassifier(_Classifier):
     columns: Columns | str | Path | None = None
     features: str | Mapping[str, Any] | None = None
     relation: RelationName = "add_remove"
-    caution: float = 1.0
 
     def fit(self, X: Any, y: Any) -> "PrivateClassifier":
         """Train, and release the weights.
@@ -217,10 +213,11 @@ class PrivateClassifier(_Classifier):
             ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
         """
         X, y = self._training(X, y, self.declared)
-        given = {name: getattr(self, name) for name in ("declared", "columns", "features", "relation", "caution")}
+        given = {name: getattr(self, name) for name in ("declared", "columns", "features", "relation")}
         with _value_errors():
             model = untrained_head(X, y, **given)
-            self.released_: Portable = model.release_weights(self._mechanism(model))
+            mu = NoisyStatistics.afford(self.epsilon, self.delta).mu
+            self.released_: Portable = model.release_weights(NoisyStatistics(mu=mu), self.delta)
         self._values: np.ndarray = model.classes
         self.classes_ = np.sort(model.classes)
         return self
@@ -243,18 +240,10 @@ class PrivateClassifier(_Classifier):
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """[n, C] sigmoid or softmax of the released weights' scores."""
+        """[n, C] the released weights' scores, which ridge regression fits to 0 and 1, as probabilities."""
         check_is_fitted(self)
-        return _softmax(self.released_.margins(self._queries(X)))[:, np.argsort(self._values)]
-
-    def _mechanism(self, model: Fitted) -> WeightsMechanism:
-        if len(model.classes) > 2 or self.relation != "add_remove":
-            return NoisyStatistics(mu=NoisyStatistics.afford(self.epsilon, self.delta).mu)
-        budget = ObjectivePerturbation.afford(self.epsilon, self.delta)
-        head = head_of(model.model, ObjectivePerturbation.name)
-        least = least_strength(head.trained.loss.reach, budget.eps / 2) / head.plan.normalizer
-        decay = max(least, head.trained.training.weight_decay)
-        return ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)
+        shares = np.maximum(_shares(self.released_.margins(self._queries(X))), 0)
+        return (shares / shares.sum(axis=1, keepdims=True))[:, np.argsort(self._values)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -48,7 +48,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import agt
-from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.claims import head_of
+from agt.mechanisms.objective import ObjectivePerturbation, least_strength
 from agt_cli.report.figures import Curves, curves
 from agt_cli.report.record import RunRecord
 
@@ -137,16 +138,19 @@ class Method:
 
 
 def recipe(split: Split, eps: float, how: Settings) -> np.ndarray:
-    """Objective perturbation: without a setting, what a user of agt gets."""
-    model = agt.PrivateClassifier(epsilon=eps, delta=DELTA, declared=split.declared, **how)
-    return model.fit(split.coded[split.train], split.y).decision_function(split.coded[split.test])
+    """Objective perturbation of the head that the recipe trains, its strength raised where eps asks for more."""
+    model = agt.fit(split.coded[split.train], split.y, certificate="erm", declared=split.declared, **how)
+    budget, head = ObjectivePerturbation.afford(eps, DELTA), head_of(model.model, ObjectivePerturbation.name)
+    least = least_strength(head.trained.loss.reach, budget.eps / 2) / head.plan.normalizer
+    decay = max(least, head.trained.training.weight_decay)
+    mechanism = ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)
+    return model.release_weights(mechanism).margins(split.coded[split.test])[0]
 
 
 def statistics(split: Split, eps: float, how: Settings) -> np.ndarray:
-    """The same features, by noisy sums."""
-    model = agt.fit(split.coded[split.train], split.y, certificate="erm", declared=split.declared)
-    mechanism = NoisyStatistics(mu=NoisyStatistics.afford(eps, DELTA).mu)
-    return model.release_weights(mechanism).margins(split.coded[split.test])[0]
+    """The same features, by noisy sums: what ``agt.PrivateClassifier`` does."""
+    model = agt.PrivateClassifier(epsilon=eps, delta=DELTA, declared=split.declared)
+    return model.fit(split.coded[split.train], split.y).decision_function(split.coded[split.test])
 
 
 def boosted(split: Split, eps: float, how: Settings) -> np.ndarray:
