@@ -373,8 +373,10 @@ def test_settings_show_what_supports_more_removals(tmp_path: Path) -> None:
 @pytest.mark.sweep
 def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path) -> None:
     entry = entry_of("removal_budgets", tmp_path)
-    rows = rows_of(entry, run=[], strengths=[0.1], eps=[0.5, 2.0], removals=10, draws=1, records=4)
+    rows = rows_of(entry, run=[], strengths=[0.1], eps=[0.5, 2.0], removals=10, draws=2, records=4)
     assert rows["removals"].between(10, 12).all()
+    assert ((rows["low"] <= rows["accuracy"]) & (rows["accuracy"] <= rows["high"])).all()
+    assert (2 * rows["accuracy"]).to_numpy() == pytest.approx((rows["low"] + rows["high"]).to_numpy()), "of two draws"
     needed = rows.set_index(["profile", "eps"])["sigma"]
     assert needed["paper", 0.5] > 3 * needed["ours", 0.5] > 3 * needed["ours", 2.0]
 
@@ -433,7 +435,7 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
     settings = {
         "run": ["dataset.declared_size=400"],
         "network": {"channels": [2, 2], "hidden": 6, "epochs": 1, "batches": 10},
-        "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2},
+        "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2, "seeds": 2},
         "eps": [8.0],
     }
     rows = rows_of(entry, **settings).set_index(["profile", "way"])
@@ -443,6 +445,8 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
     assert below["network eps"] == pytest.approx(0.8 / 1.1)
     assert below["sigma"] > 0
     assert 0 < alone["not private"] <= 1
+    assert alone["low"] < alone["high"]
+    assert alone["low"] + alone["high"] == pytest.approx(2 * alone["accuracy"]), "of two seeds"
 
 
 # -- reproduction search -----------------------------------------------------------------------------------------------
