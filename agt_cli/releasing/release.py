@@ -569,8 +569,6 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     request.opened.check_current()
     receipt = planned.pay_file()
     release = planned.release()
-    for line in release.doubts(request.opened.dataset.declared_size):
-        console.note(line)
     words = release.words(simulated, request.payer.words(receipt))
     claimed = planned.statement(release, words, request.payer.position(receipt))
     words += filter(None, [planned.earlier])
@@ -578,6 +576,8 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
         for line in [] if console.quiet or not receipt.size else forecast(request, planned, release):
+            console.note(line)
+        for line in release.doubts(request.opened.dataset.declared_size):
             console.note(line)
         drawn = planned.draw()
         request.opened.check_current()

@@ -64,6 +64,7 @@ def test_a_constant_is_named_before_anything_else(agt: Agt, run: Callable[[str],
         r"This model answers 'no' for every one of the 191 test records: it is constant, and a constant answer is certif"
     )
     assert re.match(named, said.err if command == "predict" else said.out)
+    assert ("it promises next to nothing" in said.err) == (command == "predict")  # its epsilon is large
     if command == "predict":
         assert "is constant" not in said.out
         return

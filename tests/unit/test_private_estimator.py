@@ -84,7 +84,10 @@ def test_no_claim_without_declarations_and_small_budgets_work() -> None:
 
 def test_searches_over_public_rows_work_on_both() -> None:
     private, certified = agt.PrivateClassifier(declared=said(Y), epsilon=8.0), agt.CertifiedClassifier(declared=said(Y))
-    for estimator, grid in ((private, {"features": [None, "relu"]}), (certified, {"caution": [0.5, 2.0]})):
+    for estimator, grid in (
+        (private, {"features": [None, {"map": "relu", "count": 32}]}),
+        (certified, {"caution": [0.5, 2.0]}),
+    ):
         search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X, Y)
         assert search.best_score_ > 0.8
 
