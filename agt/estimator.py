@@ -51,6 +51,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):
         if self.columns is None:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         else:
+            self.columns_ = Columns.of(self.columns)  # a file may be another one when queries come
             y, self.n_features_in_ = column_or_1d(y), np.shape(X)[1]
         check_classification_targets(y)
         listed = getattr(declared, "classes", None)
@@ -59,9 +60,13 @@ class _Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
         return X, y
 
+    def _as_read(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings, with columns as they were read once."""
+        return settings if self.columns is None else {**settings, "columns": self.columns_}
+
     def _queries(self, X: Any) -> np.ndarray:
         if self.columns is not None:
-            return Columns.of(self.columns)(X)
+            return self.columns_(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return checked
 
@@ -84,7 +89,8 @@ class CertifiedClassifier(_Classifier):
 
     Attributes:
         classes_: [C] the label values.
-        n_features_in_: features of a record.
+        n_features_in_: features of a record, or columns of its data frame.
+        columns_: how data frames are coded; only where ``columns`` is given.
         model_: the trained ``agt.Fitted``.
     """
 
@@ -127,7 +133,7 @@ class CertifiedClassifier(_Classifier):
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(X, y, ids=ids, **given)
+            self.model_: Fitted = fit(X, y, ids=ids, **self._as_read(given))
         self.classes_ = np.sort(self.model_.classes)
         return self
 
@@ -188,7 +194,8 @@ class PrivateClassifier(_Classifier):
 
     Attributes:
         classes_: [C] the label values.
-        n_features_in_: features of a record.
+        n_features_in_: features of a record, or columns of its data frame.
+        columns_: how data frames are coded; only where ``columns`` is given.
         released_: the weights, with the public features in front of them.
         guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
 
@@ -215,7 +222,7 @@ class PrivateClassifier(_Classifier):
         X, y = self._training(X, y, self.declared)
         given = {name: getattr(self, name) for name in ("declared", "columns", "features", "relation")}
         with _value_errors():
-            model = untrained_head(X, y, **given)
+            model = untrained_head(X, y, **self._as_read(given))
             mu = NoisyStatistics.afford(self.epsilon, self.delta).mu
             self.released_: Portable = model.release_weights(NoisyStatistics(mu=mu), self.delta)
         self._values: np.ndarray = model.classes

@@ -220,6 +220,8 @@ def certified_vote(
     if touches < 1:
         raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
     labels, distances = _checked(labels, distances, classes)
+    if prices is not None and (prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"):
+        raise ConfigError(f"ensemble: prices {prices.shape} must be integers [classes, members, queries]")
     some, votes = max(1, _AT_ONCE // len(labels)), []
     for at in range(0, max(labels.shape[1], 1), some):
         few = slice(at, at + some)

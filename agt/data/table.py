@@ -141,7 +141,7 @@ class Columns:
             ConfigError: no data frame, or a numeric column without a range.
             DataError: a column is not there, or a value is not of its kind, infinite, or missing where that is refused.
         """
-        return self._encoding(self._declared)(*self._content(_reader_of(frame)))
+        return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
 
     def notes(self, frame: object) -> tuple[str, ...]:
         """How the records fit what is declared, for their owner.
@@ -149,7 +149,8 @@ class Columns:
         Raises:
             DataError: a categorical column of which every value would count as other.
         """
-        return self._notes(self._content(_reader_of(frame)), self._declared, _reader_of(frame).path)
+        reader = _reader_of(frame)
+        return self._notes(self._content(reader), self._ranges, reader.path)
 
     @property
     def facts(self) -> tuple[Fact, Fact]:
@@ -158,7 +159,7 @@ class Columns:
         return features_fact(made), self._scaling_fact()
 
     @property
-    def _declared(self) -> dict[str, Limits]:
+    def _ranges(self) -> dict[str, Limits]:
         unknown = [name for name, limits in self.numeric.items() if limits is None]
         if unknown:
             raise ConfigError(f"columns.numeric.{unknown[0]}: give its public range, [low, high]")

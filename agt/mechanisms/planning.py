@@ -208,7 +208,7 @@ def tilted_accuracy(
 
 def sums_accuracy(head: LinearModel, phi: np.ndarray, labels: np.ndarray) -> Callable[[float], float]:
     """mu -> the accuracy of weights from noisy statistics on queries of these features, a mean over simulations."""
-    records = cache(lambda: NoisyStatistics(mu=1.0).summed(head))  # which no mu changes
+    records = cache(lambda: NoisyStatistics(mu=1.0).records(head))  # which no mu changes
 
     @cache
     def accuracy(mu: float) -> float:

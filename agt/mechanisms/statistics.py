@@ -163,7 +163,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, eq=False)
-class Summed:
+class RecordSums:
     """Records, and their sums: private.
 
     Attributes:
@@ -267,10 +267,10 @@ class NoisyStatistics:
         noises = self.noises(head)
         return {"sigma": noises.sums, "step": step_of(noises.sums), "gram": noises.gram}
 
-    def summed(self, head: LinearModel) -> "Summed":
+    def records(self, head: LinearModel) -> "RecordSums":
         """A head's records, to be summed up: private. Raises as ``rows_of``."""
         seen = head.problem.dataset.train.take(rows_of(head, self.name, head.settings.relation.unit_rows))
-        return Summed(partial(self._narrowed, head), head.over(seen.features), seen.labels, head.problem.classes)
+        return RecordSums(partial(self._narrowed, head), head.over(seen.features), seen.labels, head.problem.classes)
 
     def centre(self, head: LinearModel, total: np.ndarray) -> Centre:
         """From M with noise: it may be published."""
@@ -282,7 +282,7 @@ class NoisyStatistics:
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release."""
         noises, draw = self.noises(head), partial(noisy, source=source)
-        records = self.summed(head)
+        records = self.records(head)
         centre = self.centre(head, draw(records.total, noises.mean))
         weight = self.carried(head, centre, records.statistics(centre).noisy(noises, draw).solved(noises))
         step = step_of(noises.sums)

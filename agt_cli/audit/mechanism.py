@@ -217,7 +217,7 @@ class WeightsAudit:
         if isinstance(mechanism, ReleaseWeights):
             return audit_weights(mechanism, heads, plan, on_done)
         if isinstance(mechanism, NoisyStatistics):
-            records, noises = [mechanism.summed(side) for side in (model, other)], mechanism.noises(model)
+            records, noises = [mechanism.records(side) for side in (model, other)], mechanism.noises(model)
             centre = mechanism.centre(model, noisy(records[0].total, noises.mean, source=plan.source))
             scaled = Scaled(noises, mechanism.mu, len(centre.mean) + 1)
             first, second = (scaled.vector(side.total, side.statistics(centre)) for side in records)

@@ -84,6 +84,18 @@ def test_estimators_take_frames_and_what_is_published_codes_them_too() -> None:
     assert (search.best_estimator_.decision_function(FRAME) > 0).mean() == (search.predict(FRAME) == "yes").mean()
 
 
+@pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
+def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(kind: Any, tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("numeric: {age: [18, 90]}\ncategorical: {region: [north, south]}\n")
+    model = kind(columns=file, declared=DECLARED).fit(FRAME, Y)
+    before = model.decision_function(FRAME)
+    file.write_text("numeric: {age: [18, 40]}\ncategorical: {region: [south, north]}\n")
+    assert (model.decision_function(FRAME) == before).all()
+    file.unlink()
+    assert (pickle.loads(pickle.dumps(model)).decision_function(FRAME) == before).all()
+
+
 @pytest.mark.parametrize(
     ("columns", "frame", "says"),
     [

@@ -71,7 +71,7 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(gone
         cast(LinearModel, fit(x[at], at % 3, ids=at, units=units[at], declared=declared, **given).model)
         for at in (np.arange(60), np.setdiff1d(range(60), gone))
     )
-    noises, records = MECHANISM.noises(one), [MECHANISM.summed(side) for side in (one, other)]
+    noises, records = MECHANISM.noises(one), [MECHANISM.records(side) for side in (one, other)]
     for released in (np.zeros(2), np.array([50.0, -50.0]), np.array([1e9, 1e9])):
         centre = Centre.of(released, noises.mean, 60.0, 1.0)
         mine, theirs = ((side.total, side.statistics(centre)) for side in records)
@@ -158,7 +158,7 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
     """To what records' own scale does not change: the labels that the narrow sums' weights give."""
     head = cast(LinearModel, model(features={"map": "relu", "count": 64}))
     mechanism = NoisyStatistics(mu=100.0, width=9)
-    records = mechanism.summed(head)
+    records = mechanism.records(head)
     known = records.statistics(mechanism.centre(head, records.total))
     assert known.gram.shape == (9, 9)
     assert 60 < np.trace(known.gram) <= 120
