@@ -46,7 +46,6 @@ OnProgress = Callable[[int, int], None]
 ENCODER = "encoder.safetensors"
 _KERNEL = 4
 _STRIDE = 2
-_RADIUS = 1e-4  # of the box that ``gradient_width`` is about; boxes of fine-tuning reach 1e-5 to 1e-3 (docs/papers.md)
 _FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
 _TRAIN_AGAIN = "delete it to train the encoder again"
 
@@ -276,7 +275,7 @@ def _train(
     return model
 
 
-def gradient_width(dense: nn.Sequential, features: Tensor, labels: Tensor) -> Tensor:
+def gradient_width(dense: nn.Sequential, features: Tensor, labels: Tensor, radius: float = 1e-4) -> Tensor:
     """How many times wider than a small box of parameters the interval of the gradients over it is.
 
     Bounds of certified training (agt/training/loop.py) widen in each step by the widths of the gradients over the box that
@@ -286,22 +285,23 @@ def gradient_width(dense: nn.Sequential, features: Tensor, labels: Tensor) -> Te
         dense: the layers that are fine-tuned; one output means two classes.
         features: [n, in] float32, what goes into them.
         labels: [n].
+        radius: of the box around the parameters, a public constant of about the size that boxes reach in fine-tuning.
 
     Returns:
-        The mean, over records and parameters, of the width of a record's gradient, divided by that of the box, which is all
-        parameters within ``_RADIUS``; a scalar that can be differentiated. It is agt.bounds' interval with nothing added
-        for rounding, the width of a product d (x) x taken as w(d) |x| + |d| w(x): a loss, which no guarantee rests on.
+        The mean, over records and parameters, of the width of a record's gradient, divided by that of the box; a scalar
+        that can be differentiated. It is agt.bounds' interval with nothing added for rounding, the width of a product
+        d (x) x taken as w(d) |x| + |d| w(x): a loss, which no guarantee rests on.
     """
     parameters = dict(dense.named_parameters())
     outputs = len([*parameters.values()][-1])  # of the last bias
     loss = "binary_cross_entropy" if outputs == 1 else "cross_entropy"
     exact = Rounding(torch.zeros(1, 1, 1), 0.0, 0.0, lambda lower, upper, slack: Interval(lower, upper))
-    box = {name: Interval(value[None] - _RADIUS, value[None] + _RADIUS) for name, value in parameters.items()}
+    box = {name: Interval(value[None] - radius, value[None] + radius) for name, value in parameters.items()}
     width = features.new_zeros(())
     for _, d, x in Network.of(dense, loss, max(outputs, 2)).factors(features, labels, box, exact):
         of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
         width = width + (of_d * (1 + x.magnitude().sum(dim=-1)) + d.magnitude().sum(dim=-1) * of_x).mean()
-    return width / (2 * _RADIUS * sum(value.numel() for value in parameters.values()))
+    return width / (2 * radius * sum(value.numel() for value in parameters.values()))
 
 
 def _fresh(config: EncoderConfig, shape: tuple[int, ...], widths: tuple[int, ...]) -> BaseModel:

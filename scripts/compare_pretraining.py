@@ -44,7 +44,7 @@ def blobs(robust: float, seed: int) -> tuple[nn.Sequential, Dataset]:
     for rows in (rows for _ in range(20) for rows in np.split(rng.permutation(500), 5)):
         x, y = torch.from_numpy(public.features[rows]).float(), torch.from_numpy(public.labels[rows])
         loss = nn.functional.binary_cross_entropy_with_logits(head(x)[:, 0], y.float())
-        loss = loss + robust * gradient_width(head, x, y) if robust else loss
+        loss = loss + robust * gradient_width(head, x, y, radius=0.01) if robust else loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -279,12 +279,11 @@ def test_nothing_to_train_on(dataset: Dataset, tmp_path: Path, medmnist_file: Ca
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_the_width_holds_the_gradients_over_the_box(outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RADIUS", 0.05)
+def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
     torch.manual_seed(0)
     dense = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, outputs))
     x, y = torch.randn(6, 4), torch.arange(6) % max(outputs, 2)
-    width = gradient_width(dense, x, y)
+    width = gradient_width(dense, x, y, 0.05)
     width.backward()
     assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in dense.parameters())
     start = {name: value.detach().clone() for name, value in dense.named_parameters()}
@@ -304,15 +303,14 @@ def test_the_width_holds_the_gradients_over_the_box(outputs: int, monkeypatch: p
     assert spread < width < 20 * spread
 
 
-def test_a_width_in_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RADIUS", 0.25)
+def test_a_width_in_closed_form() -> None:
     dense = nn.Sequential(nn.Linear(2, 1))
     with torch.no_grad():
         dense[0].weight.copy_(torch.tensor([[1.0, -2.0]]))
         dense[0].bias.fill_(0.5)
     # the logit is 1 * 3 - 2 * 1 + .5 = 1.5, and moves by .25 (3 + 1 + 1); each gradient is its sigmoid's times 3, 1 or 1
     p = torch.sigmoid(torch.tensor([1.5 - 1.25, 1.5 + 1.25]))
-    assert gradient_width(dense, torch.tensor([[3.0, 1.0]]), torch.tensor([1])).item() == pytest.approx(
+    assert gradient_width(dense, torch.tensor([[3.0, 1.0]]), torch.tensor([1]), 0.25).item() == pytest.approx(
         (5 * (p[1] - p[0]) / (3 * 0.5)).item(), rel=1e-5
     )
 
