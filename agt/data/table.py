@@ -424,7 +424,28 @@ def _reader_of(frame: object) -> ColumnReader:
         raise ConfigError(f"columns codes a pandas data frame, got {type(frame).__name__}")
     names = tuple(map(str, frame.columns))
     columns = dict(zip(names, range(len(names)), strict=True))
-    return ColumnReader(Path("data frame"), names, lambda name: pa.Array.from_pandas(frame.iloc[:, columns[name]]))
+    return ColumnReader(Path("data frame"), names, lambda name: _array_of(frame.iloc[:, columns[name]], name))
+
+
+def _array_of(column: pd.Series, name: str) -> pa.Array:
+    """Arrow's, which reads objects of many kinds as the first of them is: so all have to be of one.
+
+    Raises:
+        DataError: they are not.
+    """
+    held = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    kinds = {_kind_of(value) for value in held[~pd.isna(held)]} if held.dtype == object else set()
+    if len(kinds) > 1:
+        raise DataError(f"data frame: column '{name}' holds {' and '.join(sorted(kinds)[:2])}: write all in one form")
+    array = pa.array(column, from_pandas=True)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "numbers"
+    zone = getattr(value, "tzinfo", None)
+    return "text" if isinstance(value, str) else type(value).__name__ + (f" of {zone}" if zone else "")
 
 
 def _range_of(column: np.ndarray, name: str) -> Limits:
