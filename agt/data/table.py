@@ -73,6 +73,27 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
 
 
 @schema
+class MeasurementNote:
+    """What ``agt measure`` released of a table's records.
+
+    Attributes:
+        of: columns whose range or list it told; the words classes and size, of those.
+        claim: its guarantee, in words.
+    """
+
+    of: Annotated[tuple[str, ...], Field(min_length=1)]
+    claim: Annotated[str, Field(min_length=1)]
+
+    @property
+    def words(self) -> str:
+        """For whoever relies on it."""
+        return (
+            f"; of them agt measure told {', '.join(self.of)} from these records, with noise, which counts beside every "
+            f"other release ({self.claim}); certificates take what it told as given"
+        )
+
+
+@schema
 class Columns:
     """Which columns of a table are features, and the public constants that code them (``Encoding``). From Python:
 
@@ -91,6 +112,7 @@ class Columns:
         missing_values: text that stands for a missing value in columns of features, beside an empty cell, NA and the like.
         from_data: columns whose range or list of values was read off the records and declared public by nobody; the word
             classes, of the list of classes. Their owner replaces them by what is public, or takes them off this list.
+        measurement: which of it all was measured with noise (``agt measure``); None: nothing.
 
     Raises:
         ConfigError: ranges that do not increase, a column twice, too many features.
@@ -106,6 +128,7 @@ class Columns:
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
     from_data: tuple[str, ...] = ()
+    measurement: MeasurementNote | None = None
 
     def __post_init__(self) -> None:
         self._check_columns()
@@ -272,9 +295,10 @@ class Columns:
                 f"the range of column '{derived[0]}' is its smallest and largest training value: one record can move "
                 f"it, and so every feature; give a public range in {at}.numeric.{derived[0]}",
             )
+        measured = self.measurement.words if self.measurement else ""
         return declared(
             f"ranges and lists of values are public constants ({at}.numeric, {at}.categorical), and so is which "
-            "columns are used and what counts as a missing value",
+            f"columns are used and what counts as a missing value{measured}",
             "one was read off the records, such as a range that ends at the largest value among them",
         )
 
@@ -310,6 +334,16 @@ class Table(Columns, LabelledFile):
             raise ValueError("give either split (a column) or test (a file), not both")
         if self.test == self.path:
             raise ValueError("test is the file of the training records itself: give another, or leave it out")
+
+    def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
+        """Of the training records: numbers and words by column ([n, ...], before they are coded), labels and units.
+
+        Raises:
+            DataMissing, DataError: as ``load``.
+        """
+        (rows, *_) = self._files()
+        units = rows.ids if rows.units is None else rows.units
+        return tuple(part[rows.train] for part in rows.content), rows.labels[rows.train], units[rows.train]
 
     def formula(self) -> dict[str, Any]:
         """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""

@@ -41,6 +41,7 @@ QUESTIONS = ("label", "id", "public", "purpose", "eps")
 NONE = "none"
 GROUPS = ("ranges", "lists", "classes", "size")
 MOST_COMPARED = 50_000  # training rows that other learners see
+MEASURED = 0.2  # of the budget, for what nobody calls public
 
 
 def _groups(value: object) -> object:
@@ -185,14 +186,22 @@ def _say(
     lacks = ", ".join(settings.private_groups)
     half, whose = result["stable_distance_median"], "people" if settings.id_column else "rows"
     stay = f"would be the same with any {half:,} {whose} more or fewer" if half else "could change with one more or fewer"
+    eps, delta = settings.eps or 1.0, settings.delta / 2
+    price, rest = (f"total.eps={share * eps:g} total.delta={delta:g}" for share in (MEASURED, 1 - MEASURED))
+    measure = (
+        f"  agt measure dataset={settings.dataset} {price}",
+        f"  agt train dataset={settings.dataset}_measured",
+        f"  agt predict run=latest mechanism=noisy_statistics {rest}",
+    )
     lines = [
         f"Half of the answers {stay}.",
         "Plan, of which nothing is spent yet:",
         *(f"  {n}. {way}{'  <- recommended' * (way == result['recommended'])}" for n, way in enumerate(result["plan"], 1)),
         f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is into {settings.target}, as "
-        "it says, and train again."
+        "it says, and train again; or have it measured with noise, for a share of the budget:"
         if lacks
         else f"{settings.target} is what you call public: read it before you release anything.",
+        *(measure if lacks else ()),
         "The same without questions, and by hand:",
         *(f"  {command}" for command in result["commands"]),
         "Next:",
