@@ -54,7 +54,7 @@ def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence
     if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
         check_not_replaced(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
-    if command in ("train", "tune"):
+    if command in ("train", "tune", "measure"):
         settings = bind_declaration(with_members(settings), overrides)
     for key, value in settings.items():
         if value == "":

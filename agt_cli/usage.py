@@ -141,6 +141,15 @@ COMMANDS: dict[str, Command] = {
             "agt tune dataset=loans tune.private=true total.eps=1 training.chosen_on=public",
         ),
     ),
+    "measure": Command(
+        "agt_cli/commands/measure",
+        "measure",
+        "a table's ranges, lists, classes and size from its records, with noise, where nobody knows them in public",
+        (
+            "agt measure dataset=loans total.eps=0.2",
+            "agt measure dataset=loans total.eps=0.2 ledger=people dataset.unit=customer relation.unit_rows=12",
+        ),
+    ),
     "certify": Command(
         "agt_cli/commands/certify",
         "certify",

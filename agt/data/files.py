@@ -18,8 +18,9 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -45,7 +46,10 @@ SEPARATORS = (",", ";", "\t", "|", " ")
 _PARSED_BYTES = 2**22  # of a csv, at once
 _TURNED_ROWS = 2**11  # rows of columns that are brought side by side
 _WHOLE_BYTES = 2**23  # of text that is read as a whole; sixteen times as many of arrays
-_DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
+_DAMAGED = (
+    *(ValueError, OSError, EOFError, KeyError, OverflowError),
+    *(struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException),
+)
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
 COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
@@ -164,8 +168,14 @@ class ColumnReader:
             raise DataError(
                 f"{self.path}: no column or key '{name}', which {setting} names{nearest(name, self.names)}{cut}"
             )
-        try:
+        with self._reading(name):
             return self.read(name)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        # What numpy and Arrow refuse, refused by the column's name.
+        try:
+            yield
         except _DAMAGED as error:
             raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
 
@@ -209,14 +219,12 @@ class ColumnReader:
             column = column[:, 0]
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
             raise DataError(f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row")
-        try:
+        with self._reading(name):
             column = pa.array(column) if isinstance(column, np.ndarray) else column
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
             if pa.types.is_binary(column.type):
                 column = column.cast(pa.string())
-        except _DAMAGED as error:
-            raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
         if not missing or not is_text(column):
             return column
         return pc.if_else(pc.is_in(column, pa.array(list(missing), column.type)), pa.scalar(None, column.type), column)
@@ -247,6 +255,8 @@ class ColumnReader:
             DataError: naming the first value that is none of these.
         """
         column = self.column(name, setting, missing)
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.string())
         if is_text(column):
             cells = (self.form or CsvFormat()).plain(column)
             try:
@@ -258,8 +268,9 @@ class ColumnReader:
                     why = "written with a comma, as in 1.234,5 (dataset.csv.decimal)"
                 why = f"expected a number, {why}, or a date such as 2024-12-31"
                 self.refuse(name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why)
-        if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
-            column = _days(column)
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            with self._reading(name):
+                column = _days(column)
         if pa.types.is_null(column.type) or (pa.types.is_boolean(column.type) and not self.sent):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -269,8 +280,10 @@ class ColumnReader:
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
-        coded = self.column(name, setting, missing).dictionary_encode()
-        known = np.array([*map(as_word, coded.dictionary.to_pylist()), None], dtype=object)
+        column = self.column(name, setting, missing)
+        with self._reading(name):
+            coded = column.dictionary_encode()
+            known = np.array([*map(as_word, coded.dictionary.to_pylist()), None], dtype=object)
         words: np.ndarray = known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
         return words
 
@@ -407,6 +420,9 @@ def as_word(value: object) -> str | None:
     """A value as text, a whole number without a decimal point; None: it is missing."""
     if value is None or value != value:
         return None
+    if isinstance(value, Decimal):  # whose digits behind the point are as many as the column's
+        whole, _, rest = f"{value:f}".partition(".")
+        return f"{whole}.{rest}".rstrip("0").rstrip(".") if rest else whole
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -425,8 +441,9 @@ def _read_numbers(cells: pa.Array) -> pa.Array:
 
 
 def _days(dates: pa.Array) -> pa.Array:
-    """float64, days since 1970-01-01; of a time within a day its fraction."""
-    return pc.divide(dates.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), _DAY)
+    """float64, days since 1970-01-01; of a time within a day its fraction, to whole microseconds."""
+    micros = dates.cast(options=pc.CastOptions(pa.timestamp("us"), allow_time_truncate=True)).cast(pa.int64())
+    return pc.divide(micros.cast(pa.float64(), safe=False), _DAY)
 
 
 def days(date: str) -> float:

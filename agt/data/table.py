@@ -73,6 +73,27 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
 
 
 @schema
+class MeasurementNote:
+    """What ``agt measure`` released of a table's records.
+
+    Attributes:
+        of: columns whose range or list it told; the words classes and size, of those.
+        claim: its guarantee, in words.
+    """
+
+    of: Annotated[tuple[str, ...], Field(min_length=1)]
+    claim: Annotated[str, Field(min_length=1)]
+
+    @property
+    def words(self) -> str:
+        """For whoever relies on it."""
+        return (
+            f"; of them agt measure told {', '.join(self.of)} from these records, with noise, which counts beside every "
+            f"other release ({self.claim}); certificates take what it told as given"
+        )
+
+
+@schema
 class Columns:
     """Which columns of a table are features, and the public constants that code them (``Encoding``). From Python:
 
@@ -91,6 +112,7 @@ class Columns:
         missing_values: text that stands for a missing value in columns of features, beside an empty cell, NA and the like.
         from_data: columns whose range or list of values was read off the records and declared public by nobody; the word
             classes, of the list of classes. Their owner replaces them by what is public, or takes them off this list.
+        measurement: which of it all was measured with noise (``agt measure``); None: nothing.
 
     Raises:
         ConfigError: ranges that do not increase, a column twice, too many features.
@@ -106,6 +128,7 @@ class Columns:
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
     from_data: tuple[str, ...] = ()
+    measurement: MeasurementNote | None = None
 
     def __post_init__(self) -> None:
         self._check_columns()
@@ -272,9 +295,10 @@ class Columns:
                 f"the range of column '{derived[0]}' is its smallest and largest training value: one record can move "
                 f"it, and so every feature; give a public range in {at}.numeric.{derived[0]}",
             )
+        measured = self.measurement.words if self.measurement else ""
         return declared(
             f"ranges and lists of values are public constants ({at}.numeric, {at}.categorical), and so is which "
-            "columns are used and what counts as a missing value",
+            f"columns are used and what counts as a missing value{measured}",
             "one was read off the records, such as a range that ends at the largest value among them",
         )
 
@@ -310,6 +334,16 @@ class Table(Columns, LabelledFile):
             raise ValueError("give either split (a column) or test (a file), not both")
         if self.test == self.path:
             raise ValueError("test is the file of the training records itself: give another, or leave it out")
+
+    def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
+        """Of the training records: numbers and words by column ([n, ...], before they are coded), labels and units.
+
+        Raises:
+            DataMissing, DataError: as ``load``.
+        """
+        (rows, *_) = self._files()
+        units = rows.ids if rows.units is None else rows.units
+        return tuple(part[rows.train] for part in rows.content), rows.labels[rows.train], units[rows.train]
 
     def formula(self) -> dict[str, Any]:
         """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
@@ -390,7 +424,28 @@ def _reader_of(frame: object) -> ColumnReader:
         raise ConfigError(f"columns codes a pandas data frame, got {type(frame).__name__}")
     names = tuple(map(str, frame.columns))
     columns = dict(zip(names, range(len(names)), strict=True))
-    return ColumnReader(Path("data frame"), names, lambda name: pa.Array.from_pandas(frame.iloc[:, columns[name]]))
+    return ColumnReader(Path("data frame"), names, lambda name: _array_of(frame.iloc[:, columns[name]], name))
+
+
+def _array_of(column: pd.Series, name: str) -> pa.Array:
+    """Arrow's, which reads objects of many kinds as the first of them is: so all have to be of one.
+
+    Raises:
+        DataError: they are not.
+    """
+    held = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    kinds = {_kind_of(value) for value in held[~pd.isna(held)]} if held.dtype == object else set()
+    if len(kinds) > 1:
+        raise DataError(f"data frame: column '{name}' holds {' and '.join(sorted(kinds)[:2])}: write all in one form")
+    array = pa.array(column, from_pandas=True)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "numbers"
+    zone = getattr(value, "tzinfo", None)
+    return "text" if isinstance(value, str) else type(value).__name__ + (f" of {zone}" if zone else "")
 
 
 def _range_of(column: np.ndarray, name: str) -> Limits:

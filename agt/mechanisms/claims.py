@@ -19,7 +19,8 @@ Formal guarantees
     record changes one member's label, which needs b (its shard is its own affair), c (no constant shared by the members is
     derived from the data), e and g; boxes, and so a, d and f, play no part, as long as a member's training reads nothing
     of the other shards. No evidence (global_sensitivity, exponential_mechanism): the noise covers any two labels, which
-    leaves e (nothing else about the data is published) and g.
+    leaves e (nothing else about the data is published) and g. Counts with noise (measurement.py) need b as well: no record
+    decides whether another is counted.
     Sparse grids, ``counting=index``: evidence is the number of grid values k >= 1 certified from the least on, and 0 if the
     grid starts with k = 0 and that is not certified. If D is certified at the grid's k(1) < ... < k(j), a neighbour is by
     nesting at each k(i) - 1 and, as the boxes of one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index
@@ -88,7 +89,7 @@ Accounting = Literal["rigorous", "paper"]
 Counting = Literal["distance", "index"]
 Voting = Literal["none", "certified", "published"]
 
-RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
+RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
 _REMEDY = {
     "a": "train with kgrid=dense, or count steps of the grid instead of records with counting=index",
     "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique ids",
@@ -106,18 +107,23 @@ class Output(StrEnum):
     LABELS = "labels"
     NUMBER = "a number"
     WEIGHTS = "weights"
+    CONSTANTS = "constants"
 
 
 _GIVEN = {  # how a guarantee of each is said
     Output.LABELS: "{} per query",
     Output.NUMBER: "{} for this one number",
     Output.WEIGHTS: "the released weights are {}",
+    Output.CONSTANTS: "ranges, lists and sizes told here are {}",
 }
-_FOLLOWS = {Output.WEIGHTS: ", and so is every label that is computed from them"}
+_FOLLOWS = {
+    Output.WEIGHTS: ", and so is every label that is computed from them",
+    Output.CONSTANTS: "; what is trained with them spends more",
+}
 
 
 class Claimable(Protocol):
-    """What a claim is about: a mechanism of labels, of one number, or of weights."""
+    """What a claim is about: a mechanism of labels, of one number, of weights, or of constants."""
 
     name: ClassVar[str]
     needs: ClassVar[Need]
@@ -704,7 +710,7 @@ class Statement:
         reasons: why nothing is proved: a condition's letter, or words.
         guarantee: of one release.
         mechanism: its name.
-        output: labels, a number, weights.
+        output: labels, a number, weights, constants.
         per: what one release is.
         releases: how many there are, each with the guarantee.
         answers: how many queries they answer; None: any number.
@@ -727,7 +733,7 @@ class Statement:
     reasons: tuple[str, ...]
     guarantee: Given
     mechanism: str
-    output: Literal["labels", "a number", "weights"]
+    output: Literal["labels", "a number", "weights", "constants"]
     per: str
     releases: Annotated[int, Field(ge=1)]
     neighbours: Neighbours
@@ -753,7 +759,12 @@ class Statement:
         return content_of(self)
 
 
-_PER = {Output.LABELS: "the label of one query", Output.NUMBER: "the one number", Output.WEIGHTS: "the weights, once"}
+_PER = {
+    Output.LABELS: "the label of one query",
+    Output.NUMBER: "the one number",
+    Output.WEIGHTS: "the weights, once",
+    Output.CONSTANTS: "the constants, once",
+}
 
 
 def of_release(

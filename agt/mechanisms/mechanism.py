@@ -189,7 +189,7 @@ def _ceil(numerator: int, denominator: int) -> int:
 Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
-Need = Literal["distance", "votes", "nothing"]
+Need = Literal["distance", "votes", "counts", "nothing"]
 REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; catalogue.py holds all that agt brings
 
 

@@ -53,8 +53,8 @@ WITHOUT_DIGEST = (
     "there alone"
 )
 RELEASED = {  # files that say, or are, what was given away -> which commands write them
-    "spent.json": ("train", "tune", "predict"),
-    "claim.json": ("tune", "predict"),
+    "spent.json": ("train", "tune", "measure", "predict"),
+    "claim.json": ("tune", "measure", "predict"),
     "released_weights.json": ("tune", "predict"),
     "released_weights.safetensors": ("tune", "predict"),
     "labels.csv": ("predict",),

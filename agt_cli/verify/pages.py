@@ -55,6 +55,7 @@ TITLES = {  # of report.md, by command
     ),
     "predict": ("What is guaranteed", "What may be published", "Setting"),
     "tune": ("What is guaranteed", "What may be published", "Setting"),
+    "measure": ("What is guaranteed", "What may be published", "Setting"),
 }
 _BESIDE_CLAIM = re.compile(  # what a release says of its files and counts, and of earlier attempts
     r"- (release: |no folder release: |answered \d|[\d.e-]+ of the queries are certified up to |weights released earlier "

@@ -12,7 +12,7 @@ are those of one version of agt. Nothing of somebody else's code is loaded.
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from typing import Any, cast
@@ -44,6 +44,7 @@ from agt.mechanisms.claims import (
     weights_total,
 )
 from agt.mechanisms.composition import GaussianDP, Guarantee, guarantee_of, total
+from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import RELEASE, Portable
 from agt.mechanisms.published import CertifiedQuantile
@@ -80,6 +81,12 @@ def tuned(config: Mapping[str, Any]) -> TunedWeights:
     tune, budget = config["tune"], config["total"]
     trials: Trials = validate(Trials, tune["trials"], "tune.trials")
     return TunedWeights.of(trials, float(budget["eps"]), float(budget["delta"]), tune["public"] is None)
+
+
+def measured(config: Mapping[str, Any]) -> Measurement:
+    """The mechanism with the settings of ``agt measure``."""
+    relation: RelationConfig = validate(RelationConfig, config["relation"], "relation")
+    return Measurement(float(config["total"]["eps"]), float(config["total"]["delta"]), relation)
 
 
 def asked_of(record: Record) -> MechanismConfig:
@@ -270,19 +277,31 @@ def _check_free(record: Record) -> tuple[str, ...]:
 
 def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
     """Weights from private tuning: their budget and claim."""
+    return _check_budgeted(record, tuned, "private tuning", Output.WEIGHTS, record.config["tune"].get("seed"))
+
+
+def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
+    """What was measured of a table: its budget and claim."""
+    return _check_budgeted(record, measured, Measurement.name, Output.CONSTANTS, None)
+
+
+def _check_budgeted(
+    record: Record, mechanism_of: Callable[[Mapping[str, Any]], Claimable], name: str, output: Output, seed: object
+) -> tuple[str, ...]:
+    """A release whose total is its guarantee, and that comes from no finished training run."""
     if not record.spent:
         return ()
-    simulated = _is_simulated(record, record.config["tune"].get("seed"))
+    simulated = _is_simulated(record, seed)
     with record.findings.looking("claim"):
-        mechanism = tuned(record.config)
+        mechanism = mechanism_of(record.config)
         if record.relation is None:
             raise Broken("config.yaml names no relation")
-        granted = claim(record.conditions, record.relation, mechanism, output=Output.WEIGHTS)
+        granted = claim(record.conditions, record.relation, mechanism, output=output)
         release = Release(granted, _draw_nothing, (), None, noisy=False)
-        _compare_spent(record, release, "private tuning", simulated)
+        _compare_spent(record, release, name, simulated)
         claimed = _read_claim(record, simulated)
         words = [*release.words(simulated, ())[:1], *claimed.words[1:]]
-        derived = of_release(release, "private tuning", words=words, simulated=simulated, account=claimed.account)
+        derived = of_release(release, name, words=words, simulated=simulated, account=claimed.account)
         compare_statements(claimed, derived)
         return granted.text, *release.spent
     return ()

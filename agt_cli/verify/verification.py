@@ -24,7 +24,7 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise, check_page
-from agt_cli.verify.release import check_labels, check_portable, check_release, check_tuned, check_weights
+from agt_cli.verify.release import check_labels, check_measured, check_portable, check_release, check_tuned, check_weights
 
 ERASURE = "unlearn"
 ACCOUNT_LIMITS = (
@@ -60,6 +60,7 @@ CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the c
 CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {  # what is certified or guaranteed, a line each
     "train": lambda record, trained: (*certified(record, trained), *erased_words(record)),
     "tune": check_tuned,
+    "measure": check_measured,
     "predict": check_release,
     "audit": check_audit,
 }

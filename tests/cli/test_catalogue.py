@@ -270,6 +270,12 @@ reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= is empty
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
+measure dataset=blobs total.eps=1 | 2 | a table alone is measured
+measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
+measure dataset=adult_census | 2 | total.eps: measuring spends it
+measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
+measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
+measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
 audit | 2 | agt audit: one more word is needed | selftest

@@ -76,9 +76,15 @@ def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path
     assert (dataset["declared_size"], "id_permanent" in dataset) == (None, False)
     assert dataset["from_data"] == (["age", "spent", "town", "refund", "classes"] if public == "no" else [])
     assert said.out.count("not yet") == 2
-    assert "agt predict" not in said.out
+    measured = re.search(
+        r"agt measure dataset=t total\.eps=0\.4 .*\n +agt train dataset=t_measured\n +agt predict ", said.out
+    )
+    assert measured is not None
+    assert said.out.count("agt predict") == 1
     assert re.search(r"Next:\n  agt certify run=(.*)\n", said.out)
     run = next((tmp_path / "outputs" / "train").iterdir())
+    told = agt("start", "t.csv", *ANSWERS, f"public={public}", "purpose=answers", "-q", "--json").ended(0).json
+    assert told["next"] == told["measuring"][0]
     total = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
     assert agt("predict", f"run={run}", *total, "-q").code == 2
     agt("start", "t.csv", *ANSWERS, "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")

@@ -1,12 +1,18 @@
 """Data frames: coded as the command line codes files, each row alone; what is wrong with data or model is said."""
 
 import pickle
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 import agt
@@ -33,6 +39,7 @@ CODE: dict[str, Any] = {
 }
 COLUMNS = agt.Columns(**CODE)
 DECLARED = agt.Declared(classes=["no", "yes"], size=300, settings=True)
+STATED = replace(DECLARED, features=True)
 
 
 def test_a_frame_is_coded_as_a_file_is_and_each_row_alone(tmp_path: Path) -> None:
@@ -46,6 +53,54 @@ def test_a_frame_is_coded_as_a_file_is_and_each_row_alone(tmp_path: Path) -> Non
     rows = RNG.permutation(300)[:50]
     assert (COLUMNS(FRAME.iloc[rows]) == coded[rows]).all()
     assert np.isfinite(COLUMNS(FRAME[:1].assign(age=None, since=None, region=None))).all()
+
+
+EAST, WEST = timezone(timedelta(hours=5)), timezone(timedelta(hours=-3))
+OBJECTS = [
+    *(1, 2.5, True, "1", None, np.int8(1), np.uint64(2**64 - 1), 2**70, b"1"),
+    *(Decimal("1"), Decimal("1.25"), Decimal("10"), date(2024, 1, 1), time(1), timedelta(1)),
+    *(datetime(2024, 1, 1, 5), datetime(2024, 1, 1, 5, tzinfo=EAST), datetime(2024, 1, 1, 5, tzinfo=WEST)),
+    *(pd.Timestamp("2024-01-01 05:00:00.000000001"), np.datetime64("2024-01-01T05", "s"), pd.Interval(0, 1)),
+]
+WORDS = ["1", "1.25", "10", "2024-01-01", "2024-01-01 05:00:00", "2024-01-01 05:00:00+05:00", "01:00:00", "1 day, 0:00:00"]
+
+
+@pytest.mark.parametrize("dtype", ["object", "category"])
+@pytest.mark.parametrize("kind", [{"numeric": {"it": [-1e5, 1e5]}, "bins": 0}, {"categorical": {"it": WORDS}}])
+def test_no_object_in_a_column_changes_how_another_is_read(kind: dict[str, Any], dtype: str) -> None:
+    columns, refused = agt.Columns(**kind, missing="indicator"), 0
+
+    def coded(*values: object) -> np.ndarray | None:
+        try:
+            return columns(pd.DataFrame({"it": pd.Series(values, dtype=object).astype(dtype)}))[0]
+        except (agt.AgtError, ValueError):  # pandas' own of categories
+            return None
+
+    for one, other in permutations(OBJECTS, 2):
+        alone, beside = coded(one), coded(one, other)
+        assert alone is None or beside is None or (alone == beside).all(), (one, other)
+        refused += beside is None
+    assert 0.5 < refused / len(OBJECTS) ** 2 < 0.95
+
+
+TIMES = pd.Series(np.array(["1969-12-31T12", "2024-01-01T06"], "datetime64[ns]")).repeat(150).reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "like"),
+    [
+        ({"since": TIMES + pd.Timedelta(1, "ns")}, {"since": TIMES}),
+        ({"since": TIMES.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")}, {"since": TIMES}),
+        ({"since": TIMES.astype(str)}, {"since": TIMES}),
+        ({"since": pd.Series([date(9999, 12, 31)] * 300)}, {"since": "9999-12-31"}),
+        ({"age": FRAME.age.astype("Int16")}, {"age": FRAME.age}),
+        ({"region": FRAME.region.astype("category")}, {"region": FRAME.region}),
+        ({"region": pd.concat([FRAME.region[:9], FRAME.region[9:]])}, {"region": FRAME.region}),
+        ({"region": FRAME.region.astype(pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string())))}, {"region": FRAME.region}),
+    ],
+)
+def test_columns_of_many_types_are_coded_alike(column: dict[str, Any], like: dict[str, Any]) -> None:
+    assert (COLUMNS(FRAME.assign(**column)) == COLUMNS(FRAME.assign(**like))).all()
 
 
 def test_a_model_of_a_frame_answers_frames_also_when_loaded(tmp_path: Path) -> None:
@@ -103,6 +158,11 @@ def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(kind: Any, 
         (COLUMNS, FRAME.drop(columns="age"), r"no column or key 'age', which columns\.numeric\.age names"),
         (COLUMNS, FRAME.assign(age="old"), r"columns\.numeric\.age: column 'age' has 'old' in row 1"),
         (COLUMNS, FRAME.assign(age=np.inf), "an infinite value"),
+        (COLUMNS, FRAME.assign(age=2**70), "data frame: cannot read 'age'"),
+        (COLUMNS, FRAME.assign(since=time(1)), r"holds time64\[us\], and columns\.numeric\.since needs numbers"),
+        (COLUMNS, FRAME.assign(since=np.datetime64(10**14, "s")), "cannot read 'since'"),
+        (COLUMNS, FRAME.assign(region=pd.Period("2024")), "cannot read 'region'"),
+        (COLUMNS, FRAME.assign(age=FRAME.age.where(FRAME.index > 0, date(1970, 1, 1))), "'age' holds date and numbers"),
         (COLUMNS, FRAME.assign(region="west"), r"none of its 300 values is in columns\.categorical\.region"),
         (COLUMNS, pd.concat([FRAME, FRAME], axis=1), "two columns are called 'age'"),
         (agt.Columns({"age": None}), FRAME, r"columns\.numeric\.age: give its public range"),
@@ -165,3 +225,43 @@ def test_a_budget_that_protects_nobody_is_said_before_it_is_spent() -> None:
         agt.PrivateClassifier(epsilon=100.0, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
     with pytest.warns(Doubtful, match="delta is 0.01 in all: above 1 / 300"):
         agt.PrivateClassifier(epsilon=1.0, delta=0.01, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_arrays_that_are_edited_after_fitting_change_nothing(listed: bool) -> None:
+    x, names = RNG.normal(size=(80, 3)), np.array([f"p{row}" for row in range(80)])
+    y = (x[:, 0] > 0) * 1
+    mine, labels, ids = x.copy(), y.copy(), names.copy()
+    estimator = agt.CertifiedClassifier(declared=agt.Declared(classes=[0, 1])).fit(mine, labels, ids=ids)
+    model = estimator if listed else estimator.model_
+    due = model.unfit(["p7"])[0].certify(x).stable_distance
+    mine[:], labels[:], ids[:] = mine[::-1].copy(), 1 - labels, ids[::-1].copy()
+    assert (model.unfit(["p7"])[0].certify(x).stable_distance == due).all()
+    assert (estimator.fit(mine, labels, ids=ids).unfit(["p7"])[0].certify(x).stable_distance != due).any()
+
+
+def test_one_name_is_no_list_of_them() -> None:
+    model = agt.fit(np.eye(4)[np.arange(40) % 4], np.arange(40) % 2, ids=np.arange(40))
+    with pytest.raises(agt.ConfigError, match="ids='12': give a list of ids"):
+        model.unfit("12")
+
+
+@pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
+def test_estimators_answer_as_they_were_fitted_whatever_is_set_or_refused_later(kind: Any) -> None:
+    numbers = FRAME[["age"]].to_numpy() / 90.0
+    framed, plain = kind(declared=DECLARED, columns=COLUMNS).fit(FRAME, Y), kind(declared=STATED).fit(numbers, Y)
+    for model, own, other in ((framed, FRAME, None), (plain, numbers, COLUMNS)):
+        before = model.predict_proba(own)
+        model.set_params(declared=agt.Declared(classes=["a", "b", "c"]))
+        with pytest.raises(ValueError, match="row 0 has the label"):
+            model.fit(own, Y)
+        model.set_params(columns=other)
+        assert (model.predict_proba(own) == before).all()
+        assert model.classes_.tolist() == ["no", "yes"]
+    for wrong in (numbers, FRAME.age, FRAME[["age"]], None):
+        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+            framed.predict_proba(wrong)
+        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+            kind(declared=DECLARED, columns=COLUMNS).fit(wrong, Y)
+    with pytest.raises(NotFittedError):
+        kind(columns=COLUMNS).predict(FRAME)

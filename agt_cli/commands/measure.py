@@ -1,0 +1,169 @@
+"""agt measure: ranges, lists, classes and a size that nobody knows in public, from the records with noise, once."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
+from agt.data.dataset import Dataset
+from agt.data.labelled import class_names
+from agt.data.table import CLASSES, MeasurementNote, Table
+from agt.errors import AgtError, ConfigError
+from agt.facts import declared, grounds, proved
+from agt.mechanisms.claims import Output, Release, claim, neighbours_of, of_release
+from agt.mechanisms.measurement import Measured, Measurement, Wanted
+from agt.mechanisms.portable import CLAIM
+from agt.numeric import SystemRandomness
+from agt.settings import build, plain_of, validate
+from agt.store import write_atomic
+from agt.training.batches import check_unit_rows
+from agt_cli.configuration import chosen_options
+from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unfinished
+from agt_cli.releasing.release import TotalConfig
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord, to_yaml
+from agt_cli.report.report_md import predict_report
+from agt_cli.runs.prepare import RunSettings, settings_of
+
+SIZE = "size"
+KINDS = (
+    "which columns there are, of which kind, what counts as a missing value, and what names records, people and test "
+    "records is public"
+)
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """A table, and what measuring it may spend.
+
+    Attributes:
+        config: of a training on it; resolved, as plain containers.
+        settings: the same, validated.
+        table: its source.
+        mechanism: how it is measured.
+        target: the dataset file that is written.
+    """
+
+    config: Mapping[str, Any]
+    settings: RunSettings
+    table: Table
+    mechanism: Measurement
+    target: Path
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """What nobody declared public: columns, and the words classes and size."""
+        table = self.table
+        unknown = [name for name, limits in table.numeric.items() if limits is None]
+        listed = [name for name in (*table.numeric, *table.categorical) if name in {*table.from_data, *unknown}]
+        classes = table.classes is None or CLASSES in table.from_data
+        return (*listed, *[CLASSES] * classes, *[SIZE] * (table.declared_size is None))
+
+    def content(self) -> Wanted:
+        """The training records' part of it. Raises ConfigError: a unit has too many rows."""
+        (numbers, words), labels, units = self.table.training_content()
+        check_unit_rows(units, self.settings.relation.unit_rows)
+        parts = zip(self.table.numeric, numbers.T, strict=True), zip(self.table.categorical, words.T, strict=True)
+        asked = [{name: values for name, values in part if name in self.wanted} for part in parts]
+        return Wanted(asked[0], asked[1] | ({self.table.label: labels} if CLASSES in self.wanted else {}), len(labels))
+
+    def dataset(self, measured: Measured) -> dict[str, Any]:
+        """The dataset file's content. Raises ConfigError: no column, or fewer than two classes stand out of the noise."""
+        table, lists = self.table, dict(measured.lists)
+        found = lists.pop(table.label, None)
+        classes = table.classes if found is None else class_names(np.array(found), self.target)
+        changed = {
+            "numeric": {name: list(measured.ranges.get(name, limits or ())) for name, limits in table.numeric.items()},
+            "categorical": {name: list(words) for name, words in {**table.categorical, **lists}.items() if words},
+            "classes": list(classes or ()),
+            "declared_size": table.declared_size or measured.size,
+            "missing": "indicator",
+            "from_data": [],
+            "measurement": plain_of(MeasurementNote(self.wanted, self.claimed)),
+        }
+        given = {**self.config["dataset"], **changed}
+        try:
+            build(given, "dataset")
+        except AgtError as error:
+            raise ConfigError(
+                f"what stands out of the noise is no data set: {error}; declare more, or spend more"
+            ) from None
+        return {key: value for key, value in given.items() if key not in ("_target_", "data_dir")}
+
+    @property
+    def claimed(self) -> str:
+        """The price, in words."""
+        return f"{self.mechanism.guarantee} for {neighbours_of(self.settings.relation)}"
+
+
+def configure(config: Mapping[str, Any]) -> MeasureSettings:
+    """Validate the settings, before any data is read (ConfigError)."""
+    total, given = validate(TotalConfig, config.get("total"), "total"), dict(config)
+    name = str(given.pop("name", None) or f"{chosen_options().get('dataset', 'table')}_measured")
+    del given["total"]
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ConfigError(f"name={name}: give letters, digits, - and _: it is written to conf/dataset/NAME.yaml")
+    settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
+    if not isinstance(settings.source, Table):
+        raise ConfigError("dataset: a table alone is measured (agt data inspect writes its file)")
+    if total.eps is None:
+        raise ConfigError("total.eps: measuring spends it: say how much, such as total.eps=0.1")
+    if target.exists():
+        raise ConfigError(f"{target} is there already: give another name, name=NAME, or move it away")
+    if settings.source.measurement is not None:
+        raise ConfigError(
+            "dataset.measurement: these constants were measured already, and what that spent would be forgotten: measure "
+            "the data set that they were made from"
+        )
+    mechanism = Measurement(total.eps, total.delta, settings.relation)
+    mechanism.check()
+    measure = MeasureSettings(given, settings, settings.source, mechanism, target)
+    if not measure.wanted:
+        raise ConfigError("dataset.from_data names nothing, and a size is declared: there is nothing to measure")
+    return measure
+
+
+def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
+    """What counts with noise rest on; nothing is trained, and no certificate takes part."""
+    kinds = declared(KINDS, "a column is there, or is left out, because of what the records hold")
+    untouched = dict.fromkeys("abcdefg", grounds(proved("records are counted, and nothing is trained")))
+    found = {"b": loaded.selection, "e": grounds(kinds), "g": grounds(symmetric_fact(settings.relation))}
+    return named(untouched | found, NAMES["d"][0])
+
+
+def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Say on disk what is spent, measure, and write the dataset file."""
+    wanted, loaded, mechanism = measure.content(), measure.table.load(), measure.mechanism
+    rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
+    granted = claim(rests_on, measure.settings.relation, mechanism, output=Output.CONSTANTS)
+    release = Release(granted, lambda source: mechanism.draw(wanted, source), (), None, noisy=False)
+    people, earlier = people_of(loaded, measure.settings, measure.config), unfinished(record, subject)
+    record.environment(**subject, dataset=loaded.name)
+    record.conditions(rests_on)
+    record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
+    with payer_of(record.config.get("ledger"), people) as payer:
+        receipt = payer.debit(people.charge(mechanism.guarantee, Output.CONSTANTS.value, mechanism.name), 1)
+        said, account = release.words(account=payer.words(receipt)), payer.position(receipt)
+    statement = of_release(release, mechanism.name, words=said, issued=datetime.now(UTC).date(), account=account)
+    price = Output.CONSTANTS.value, mechanism.name, str(mechanism.guarantee), release.spent
+    about = Spending(*price, queries=0, dataset=loaded.name, simulated=False, ledger=receipt.facts)
+    with spending(record, subject, about):
+        made = measure.dataset(release.draw(SystemRandomness()))
+        text = f"# made by agt measure: {measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
+        record.write("dataset.yaml", text.encode())
+        record.write(CLAIM, statement.content)
+        measure.target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(measure.target, text.encode())
+        page = "What codes the table", mechanism.name, [*said, *earlier], f"`dataset.yaml`, which is `{measure.target}`"
+        record.report(predict_report(loaded.name, *page, record))
+        digest = record.finish()
+    dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
+    lines = [*(f"'{name}': no value stands out of the noise: the column is left out" for name in dropped), *said, *earlier]
+    for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
+        console.say(line)
+    return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said, "digest": digest}

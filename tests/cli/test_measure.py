@@ -1,0 +1,89 @@
+"""agt measure: what a table's records tell with noise, and what is then claimed, counted and refused."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from agt.data.table import Columns
+
+from .conftest import Agt
+from .test_start import shop
+
+BUDGET = ("total.eps=4", "total.delta=1e-5")
+
+
+@pytest.fixture
+def table(agt: Agt, tmp_path: Path) -> Path:
+    shop(tmp_path / "shop.csv", rows=3000)
+    agt("start", "shop.csv", "label=churn", "id=member", "public=no", "purpose=answers", "eps=5", "-q").ended(0)
+    return tmp_path / "conf" / "dataset" / "shop.yaml"
+
+
+def test_who_calls_nothing_public_can_still_release(agt: Agt, tmp_path: Path, table: Path) -> None:
+    agt("measure", "dataset=shop", *BUDGET, "--json").ended(0)
+    made = yaml.safe_load((tmp_path / "conf" / "dataset" / "shop_measured.yaml").read_text())
+    low, high = made["numeric"]["age"]
+    assert 8 <= low < 30 < 85 <= high < 130
+    assert {"Köln", "Bonn, Süd", "Aachen"} >= {*made["categorical"]["town"]}
+    assert made["classes"] == ["no", "yes"]
+    assert 2000 < made["declared_size"] < 2500
+    assert not made["from_data"]
+    agt("measure", "dataset=shop_measured", *BUDGET, "name=more").ended(2, "were measured already")
+    (folder,) = (path for path in (tmp_path / "outputs" / "measure").iterdir() if (path / "claim.json").exists())
+    said = agt("verify", str(folder)).ended(0)
+    assert "(4, 1e-05)-differentially private" in said.out
+    agt("train", "dataset=shop_measured", "-q").ended(0)
+    said = agt("predict", "run=latest", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5").ended(0)
+    assert "agt measure told age, spent" in said.out
+    assert "(4, 1e-05)-differentially private for add_remove" in said.out
+
+
+def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -> None:
+    node = yaml.safe_load(table.read_text()) | {"from_data": ["town"], "declared_size": 2000}
+    (table.parent / "half.yaml").write_text(yaml.safe_dump(node))
+    agt("measure", "dataset=half", *BUDGET, "name=towns").ended(0)
+    made = yaml.safe_load((tmp_path / "conf" / "dataset" / "towns.yaml").read_text())
+    assert made["measurement"]["of"] == ["town"]
+    assert (
+        "agt measure told town from these records" in Columns.of(tmp_path / "conf" / "dataset" / "towns.yaml").facts[1].why
+    )
+    assert {key: made[key] for key in ("numeric", "classes", "declared_size")} == {
+        key: node[key] for key in ("numeric", "classes", "declared_size")
+    }
+    (table.parent / "public.yaml").write_text(yaml.safe_dump(node | {"from_data": []}))
+    agt("measure", "dataset=public", *BUDGET, "name=nothing").ended(2, "nothing to measure")
+
+
+def test_a_ledger_counts_it_before_it_is_drawn(agt: Agt, tmp_path: Path, table: Path) -> None:
+    agt(
+        "ledger", "init", "people", "run=latest", "total.eps=5", "total.delta=1e-4", "total.leaks=5e-5", "unit=a member"
+    ).ended(0)
+    agt("measure", "dataset=shop", *BUDGET).ended(2, "are in the ledger of people")
+    said = agt("measure", "dataset=shop", *BUDGET, "ledger=people").ended(0)
+    assert re.search(r"entry (\d+) of it counts this", said.out)
+    (folder,) = (path for path in (tmp_path / "outputs" / "measure").iterdir() if (path / "spent.json").exists())
+    assert f"entry {json.loads((folder / 'claim.json').read_text())['account']['entry']} of it" in said.out
+    agt("verify", str(folder)).ended(0)
+    agt("measure", "dataset=shop", *BUDGET, "ledger=people", "name=more").ended(3, "has no room for a release")
+
+
+def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, table: Path) -> None:
+    agt("measure", "dataset=shop", "dataset.unit=home", *BUDGET).ended(2, "relation.unit_rows is 1")
+    (tmp_path / "conf" / "dataset" / "shop_measured.yaml").write_text("")
+    agt("measure", "dataset=shop", *BUDGET).ended(2, "is there already")
+    assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
+
+
+def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = "\n".join(f"{x:.3f},{'ab'[int(x > 0)]}" for x in rng.normal(size=60))
+    (tmp_path / "few.csv").write_text(f"x,y\n{rows}\n")
+    agt("data", "inspect", "few.csv", "label=y").ended(0)
+    said = agt("measure", "dataset=few", "total.eps=0.1", "total.delta=1e-6").ended(
+        1, "stands out of the noise is no data set"
+    )
+    assert "says what to count as spent" in said.err
