@@ -254,6 +254,8 @@ class Fitted:
             DataError: constants were read off the records, or what remains cannot be trained on.
         """
         started, problem = time.perf_counter(), self.model.problem
+        if isinstance(ids, str | bytes):
+            raise ConfigError(f"ids={ids!r}: give a list of ids")
         train, asked = problem.dataset.train, {str(name) for name in ids}
         unknown = sorted(asked - set(train.units.tolist()))
         if unknown or not asked:

@@ -46,26 +46,26 @@ class _Classifier(ClassifierMixin, BaseEstimator):
     """What both estimators do with arrays and data frames."""
 
     columns: Columns | str | Path | None
+    columns_: Columns | None
 
-    def _training(self, X: Any, y: Any, declared: Declared | None) -> tuple[np.ndarray, np.ndarray]:
-        if self.columns is None:
+    @_value_errors()
+    def _training(self, X: Any, y: Any, declared: Declared | None) -> tuple[np.ndarray, np.ndarray, Columns | None]:
+        # The columns as they were read once: a file may be another one when queries come.
+        columns = None if self.columns is None else Columns.of(self.columns)
+        if columns is None:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         else:
-            self.columns_ = Columns.of(self.columns)  # a file may be another one when queries come
-            y, self.n_features_in_ = column_or_1d(y), np.shape(X)[1]
+            y, self.n_features_in_ = column_or_1d(y), len(getattr(X, "columns", ()))
         check_classification_targets(y)
         listed = getattr(declared, "classes", None)
-        self.classes_ = np.unique(y if listed is None else list(listed))
-        if len(self.classes_) < 2:
-            raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
-        return X, y
+        values = np.unique(y if listed is None else list(listed))
+        if len(values) < 2:
+            raise ValueError(f"Classifier can't train when only one class is present: {values[0]!r}")
+        return X, y, columns
 
-    def _as_read(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings, with columns as they were read once."""
-        return settings if self.columns is None else {**settings, "columns": self.columns_}
-
+    @_value_errors()
     def _queries(self, X: Any) -> np.ndarray:
-        if self.columns is not None:
+        if self.columns_ is not None:
             return self.columns_(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return checked
@@ -90,7 +90,7 @@ class CertifiedClassifier(_Classifier):
     Attributes:
         classes_: [C] the label values.
         n_features_in_: features of a record, or columns of its data frame.
-        columns_: how data frames are coded; only where ``columns`` is given.
+        columns_: how data frames are coded; None: they are not.
         model_: the trained ``agt.Fitted``.
     """
 
@@ -128,13 +128,13 @@ class CertifiedClassifier(_Classifier):
         Raises:
             ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
         """
-        X, y = self._training(X, y, self.declared)
+        X, y, columns = self._training(X, y, self.declared)
         given: dict[str, Any] = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(X, y, ids=ids, **self._as_read(given))
-        self.classes_ = np.sort(self.model_.classes)
+            self.model_: Fitted = fit(X, y, ids=ids, **given | {"columns": columns})
+        self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -176,7 +176,7 @@ class CertifiedClassifier(_Classifier):
         return estimator, removal
 
     def _model(self) -> Fitted:
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.model_
 
 
@@ -195,7 +195,7 @@ class PrivateClassifier(_Classifier):
     Attributes:
         classes_: [C] the label values.
         n_features_in_: features of a record, or columns of its data frame.
-        columns_: how data frames are coded; only where ``columns`` is given.
+        columns_: how data frames are coded; None: they are not.
         released_: the weights, with the public features in front of them.
         guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
 
@@ -219,36 +219,36 @@ class PrivateClassifier(_Classifier):
         Raises:
             ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
         """
-        X, y = self._training(X, y, self.declared)
-        given = {name: getattr(self, name) for name in ("declared", "columns", "features", "relation")}
+        X, y, columns = self._training(X, y, self.declared)
+        given = {name: getattr(self, name) for name in ("declared", "features", "relation")}
         with _value_errors():
-            model = untrained_head(X, y, **self._as_read(given))
+            model = untrained_head(X, y, columns=columns, **given)
             mu = NoisyStatistics.afford(self.epsilon, self.delta).mu
             self.released_: Portable = model.release_weights(NoisyStatistics(mu=mu), self.delta)
         self._values: np.ndarray = model.classes
-        self.classes_ = np.sort(model.classes)
+        self.columns_, self.classes_ = columns, np.sort(model.classes)
         return self
 
     @property
     def guarantee_(self) -> tuple[str, ...]:
         """All that may be said of the release, a line each."""
-        check_is_fitted(self)
+        check_is_fitted(self, "released_")
         return self.released_.words
 
     def predict(self, X: Any) -> np.ndarray:
         """[n] labels from the released weights; nothing is spent."""
-        check_is_fitted(self)
+        check_is_fitted(self, "released_")
         labels: np.ndarray = self._values[self.released_.labels(self._queries(X))]
         return labels
 
     def decision_function(self, X: Any) -> np.ndarray:
         """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score less the best other's."""
-        check_is_fitted(self)
+        check_is_fitted(self, "released_")
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """[n, C] the released weights' scores, which ridge regression fits to 0 and 1, as probabilities."""
-        check_is_fitted(self)
+        check_is_fitted(self, "released_")
         shares = np.maximum(_shares(self.released_.margins(self._queries(X))), 0)
         return (shares / shares.sum(axis=1, keepdims=True))[:, np.argsort(self._values)]
 

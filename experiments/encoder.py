@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
@@ -30,13 +29,16 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from agt.bounds.interval import Interval
+from agt.bounds.network import Network
+from agt.bounds.rounding import Rounding
 from agt.data.dataset import DataError, Dataset, Records, content_ids
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
-from agt.settings import Positive, schema
+from agt.settings import NonNegative, Positive, schema
 from agt.store import write_atomic
 from agt.training.checkpoint import header_of
 
@@ -57,6 +59,8 @@ class EncoderConfig:
         hidden: widths of the base model's hidden dense layers; the certified head starts from them if it has the same.
         lr, batch, epochs: Adam's learning rate, records per batch, passes over the public records.
         balanced: draw each record's class uniformly first, then a record of it; False: shuffle.
+        robust: how much ``gradient_width`` counts in the base model's loss, so that boxes widen less in fine-tuning; 0: not
+            at all, .1 to .5 are a start. Public records alone decide it, so guarantees hold with it as without.
         seed: of the initialisation and of the order of the records.
         weights: a safetensors file to load instead of training.
         weights_public: whoever runs this declares that ``weights`` were trained on public records only.
@@ -70,18 +74,50 @@ class EncoderConfig:
     batch: Annotated[int, Field(ge=1)] = 100
     epochs: Annotated[int, Field(ge=1)] = 20
     balanced: bool = True
+    robust: NonNegative = 0.0
     seed: Annotated[int, Field(ge=0)] = 0
     weights: Path | None = None
     weights_public: bool = False
     cache_dir: Path = Path("outputs/encoders")
 
     def load(self, dataset: Dataset, on_progress: OnProgress | None = None) -> "Encoder":
-        """As ``load_encoder``."""
-        return load_encoder(self, dataset, on_progress)
+        """The encoder that these settings name: from ``weights``, from the cache, or trained now and put into the cache.
+
+        A load that fails is an error, never an untrained or quietly retrained model.
+        """
+        shape = _image_shape(dataset)
+        if self.weights is not None:
+            return _from_weights(self, self.weights, shape)
+        if dataset.pretrain is None:
+            raise DataError(
+                f"{dataset.name}: no public records to train the encoder on: hold a class out (dataset.held_out), "
+                "or give model.encoder.weights"
+            )
+        public = _in_order(dataset.pretrain)
+        classes = len(np.unique(public.labels))
+        if classes < 2:
+            raise DataError(f"{dataset.name}: the public records have one class only; the encoder needs at least two")
+        outputs = 1 if classes == 2 else int(public.labels.max()) + 1
+        model = _fresh(self, shape, (*self.hidden, outputs))
+        path = self.cache_dir / f"{_signature(self, public, outputs)}.safetensors"
+        if not path.exists():
+            _save(path, _train(self, public, shape, outputs, on_progress or (lambda step, steps: None)))
+        _restore(model, path, _TRAIN_AGAIN)
+        _check_kept(model, path)
+        return Encoder(model, shape, _digest(model), _pretrain_fact(public))
 
     def read(self, shelf: FileReader) -> "Encoder":
-        """As ``Encoder.read``."""
-        return Encoder.read(self, shelf)
+        """What ``Encoder.save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
+
+        Raises:
+            ConfigError: the file is not what was written.
+            UnsoundError: its tensors are not such an encoder's.
+        """
+        shape = tuple(json.loads(header_of(shelf.read(ENCODER))["shape"]))
+        model = _fresh(self, shape, ())
+        model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
+        model.requires_grad_(False).eval()
+        return Encoder(model, shape, _digest(model), void("the record of the run that kept this encoder says it"))
 
 
 @schema
@@ -179,52 +215,11 @@ class Encoder:
         shape = {"shape": json.dumps(self.shape)}
         store.write(ENCODER, save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape))
 
-    @classmethod
-    def read(cls, config: EncoderConfig, shelf: FileReader) -> "Encoder":
-        """What ``save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
-
-        Raises:
-            ConfigError: the file is not what was written.
-            UnsoundError: its tensors are not such an encoder's.
-        """
-        shape = tuple(json.loads(header_of(shelf.read(ENCODER))["shape"]))
-        model = _fresh(config, shape, ())
-        model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
-        model.requires_grad_(False).eval()
-        return cls(model, shape, _digest(model), void("the record of the run that kept this encoder says it"))
-
     def head(self) -> dict[str, Tensor] | None:
         """The dense layers in order: ``weight.0`` [out, in], ``bias.0`` [out], ``weight.1``, ...; None without any."""
         layers = [layer for layer in self.model.dense if isinstance(layer, nn.Linear)]
         named = {f"{kind}.{i}": getattr(layer, kind) for i, layer in enumerate(layers) for kind in ("weight", "bias")}
         return {name: tensor.detach().clone() for name, tensor in named.items()} or None
-
-
-def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None) -> Encoder:
-    """The encoder that ``config`` names: from ``weights``, from the cache, or trained now and put into the cache.
-
-    A load that fails is an error, never an untrained or quietly retrained model.
-    """
-    shape = _image_shape(dataset)
-    if config.weights is not None:
-        return _from_weights(config, config.weights, shape)
-    if dataset.pretrain is None:
-        raise DataError(
-            f"{dataset.name}: no public records to train the encoder on: hold a class out (dataset.held_out), "
-            "or give model.encoder.weights"
-        )
-    public = _in_order(dataset.pretrain)
-    classes = len(np.unique(public.labels))
-    if classes < 2:
-        raise DataError(f"{dataset.name}: the public records have one class only; the encoder needs at least two")
-    outputs = 1 if classes == 2 else int(public.labels.max()) + 1
-    model = _fresh(config, shape, (*config.hidden, outputs))
-    path = config.cache_dir / f"{_signature(config, public, outputs)}.safetensors"
-    if not path.exists():
-        _save(path, _train(config, public, shape, outputs, on_progress or (lambda step, steps: None)))
-    _restore(model, path, _TRAIN_AGAIN)
-    _check_kept(model, path)
-    return Encoder(model, shape, _digest(model), _pretrain_fact(public))
 
 
 def _in_order(records: Records) -> Records:
@@ -246,14 +241,16 @@ def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> 
 
 
 def _weights_fact(config: EncoderConfig, path: Path) -> Fact:
-    if config.weights_public:
-        return declared(
+    return (
+        declared(
             f"the encoder's weights ({path.name}) are public (model.encoder.weights_public=true)",
             "a private record took part in their training",
         )
-    return void(
-        f"the encoder's weights ({path.name}) are not declared public: features would leak private records that took part "
-        "in their training; if none did, set model.encoder.weights_public=true"
+        if config.weights_public
+        else void(
+            f"the encoder's weights ({path.name}) are not declared public: features would leak private records that took "
+            "part in their training; if none did, set model.encoder.weights_public=true"
+        )
     )
 
 
@@ -267,12 +264,44 @@ def _train(
     steps = config.epochs * math.ceil(len(public) / config.batch)
     with _deterministic():
         for step, rows in enumerate(_batches(public.labels, config), start=1):
-            loss = _loss(model(torch.from_numpy(images[rows])), torch.from_numpy(public.labels[rows]))
+            features, labels = model.conv(torch.from_numpy(images[rows])), torch.from_numpy(public.labels[rows])
+            loss = _loss(model.dense(features), labels)
+            if config.robust:
+                loss = loss + config.robust * gradient_width(model.dense, features, labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             on_progress(step, steps)
     return model
+
+
+def gradient_width(dense: nn.Sequential, features: Tensor, labels: Tensor, radius: float = 1e-4) -> Tensor:
+    """How many times wider than a small box of parameters the interval of the gradients over it is.
+
+    Bounds of certified training (agt/training/loop.py) widen in each step by the widths of the gradients over the box that
+    they have reached. So a base model of a small width is a start from which they widen less.
+
+    Args:
+        dense: the layers that are fine-tuned; one output means two classes.
+        features: [n, in] float32, what goes into them.
+        labels: [n].
+        radius: of the box around the parameters, a public constant of about the size that boxes reach in fine-tuning.
+
+    Returns:
+        The mean, over records and parameters, of the width of a record's gradient, divided by that of the box; a scalar
+        that can be differentiated. It is agt.bounds' interval with nothing added for rounding, the width of a product
+        d (x) x taken as w(d) |x| + |d| w(x): a loss, which no guarantee rests on.
+    """
+    parameters = dict(dense.named_parameters())
+    outputs = len([*parameters.values()][-1])  # of the last bias
+    loss = "binary_cross_entropy" if outputs == 1 else "cross_entropy"
+    exact = Rounding(torch.zeros(1, 1, 1), 0.0, 0.0, lambda lower, upper, slack: Interval(lower, upper))
+    box = {name: Interval(value[None] - radius, value[None] + radius) for name, value in parameters.items()}
+    width = features.new_zeros(())
+    for _, d, x in Network.of(dense, loss, max(outputs, 2)).factors(features, labels, box, exact):
+        of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
+        width = width + (of_d * (1 + x.magnitude().sum(dim=-1)) + d.magnitude().sum(dim=-1) * of_x).mean()
+    return width / (2 * radius * sum(value.numel() for value in parameters.values()))
 
 
 def _fresh(config: EncoderConfig, shape: tuple[int, ...], widths: tuple[int, ...]) -> BaseModel:
@@ -313,14 +342,16 @@ def _image_shape(dataset: Dataset) -> tuple[int, ...]:
 
 
 def _pretrain_fact(public: Records) -> Fact:
-    if public.public.all():
-        return declared(
+    return (
+        declared(
             "the records that the encoder was trained on are public (dataset.pretrain_public=true)",
             "a private record took part in its training",
         )
-    return void(
-        "the encoder was trained on records that are not declared public, so features leak them; "
-        "if they are public, set dataset.pretrain_public=true",
+        if public.public.all()
+        else void(
+            "the encoder was trained on records that are not declared public, so features leak them; "
+            "if they are public, set dataset.pretrain_public=true",
+        )
     )
 
 
@@ -343,16 +374,11 @@ def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     last bits after a change.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}
-    determinants = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
+    determinants = [_FORMAT, settings, outputs, public.features.shape, code_digest([__name__]), machine()]
     h = blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16)
     for array in (public.features.astype(np.float32), public.labels):
         h.update(np.ascontiguousarray(array).tobytes())
     return h.hexdigest()
-
-
-@cache
-def _code() -> str:
-    return code_digest([__name__])
 
 
 def _digest(model: BaseModel) -> str:

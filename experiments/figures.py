@@ -78,9 +78,10 @@ def marks(
         for axes, (value, part) in zip(places, parts, strict=True):
             _draw_marks(axes, part, x, [categories.index(one) for one in part[y]], series)
             axes.set_yticks(range(len(categories)), categories)
-            axes.set(title=panel.format(value), xlabel=xlabel, xscale="log" if log else "linear")
+            axes.set(title=fill(panel.format(value), 26), xlabel=xlabel, xscale="log" if log else "linear")
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
-        places[0].xaxis.set_major_locator(LogLocator() if log else MaxNLocator(3))
+        whole = bool((data[x] % 1 == 0).all())
+        places[0].xaxis.set_major_locator(LogLocator() if log else MaxNLocator(3 + whole, integer=whole))
         if log:
             places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
             places[0].xaxis.set_minor_formatter(NullFormatter())

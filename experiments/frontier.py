@@ -35,7 +35,7 @@ from agt_cli.configuration import composed
 from agt_cli.report.report_md import ball
 
 from .amex import make
-from .certified import HALF, Count
+from .certified import HALF, Count, at_half
 from .figures import lines
 from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Purpose, Shown, grid, kind, through
 from .runs import Finished, dealt, left_out
@@ -325,11 +325,9 @@ class Reached:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, ks: Sequence[int]) -> "Reached":
-        """From a table of answers. A closed form's distances go beyond its grid."""
-        ordered = np.sort(frame["distance"].to_numpy())[::-1]
-        half = max(0, int(ordered[(len(ordered) + 1) // 2 - 1]))
+        """From a table of answers."""
         right = float((frame["prediction"] == frame["label"]).mean())
-        return cls(right, half, half + 1 in ks or half > max(ks, default=0))
+        return cls(right, *at_half(frame["distance"].to_numpy(), ks))
 
     @classmethod
     def mean(cls, parts: Sequence["Reached"]) -> "Reached":

@@ -30,7 +30,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import figures_section, setting_section
 from agt_cli.runs.prepare import only_keys
 
-from . import certified, frontier, private, removal  # noqa: F401
+from . import certified, frontier, looseness, private, removal  # noqa: F401
 from .kinds import (
     EVERY,
     KINDS,

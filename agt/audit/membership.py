@@ -468,27 +468,33 @@ def compare_labels(
         features, distance, ids: [n, ...] queries, their stable distances and names.
         why: no units can be left out; empty: they can.
     """
-    train, certified = model.problem.dataset.train, np.flatnonzero(distance >= 1)
-    asked, effort, found, meaning = features[certified], "none", None, why or "no pair was compared"
-    if not why and len(asked) and len(units):
-        labels, differ = model.predict(asked), list[tuple[str, int]]()
+    train, held, found, effort, meaning = (
+        model.problem.dataset.train,
+        distance >= 1,
+        None,
+        "none",
+        why or "no pair was compared",
+    )
+    if not why and held.any() and len(units):
+        labels, differ = model.predict(features), list[tuple[str, int]]()
         edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]
         for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
             if isinstance(other, AgtError):
                 raise other
-            differ += [(unit, int(certified[row])) for row in np.flatnonzero(other.predict(asked) != labels)]
-        effort = f"{len(units)} units left out in turn, {len(asked):,} certified queries asked of each pair"
-        count, found = len(units) * len(asked), float(len(differ))
-        meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
-        if differ:
-            unit, place = differ[0]
-            meaning = f"{len(differ)} of {count:,} labels differed, the first at query {ids[place]} without unit {unit}"
+            differ += [(unit, int(row)) for row in np.flatnonzero(other.predict(features) != labels)]
+        broken = [(unit, row) for unit, row in differ if held[row]]
+        count, others = (len(units) * int(side.sum()) for side in (held, ~held))
+        effort = f"{len(units)} units left out in turn, {held.sum():,} certified queries asked of each pair"
+        found, meaning = float(len(broken)), f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
+        if broken:
+            unit, row = broken[0]
+            meaning = f"{len(broken)} of {count:,} labels differed, the first at query {ids[row]} without unit {unit}"
+        meaning += f"; of uncertified queries {len(differ) - len(broken):,} of {others:,} differed, each of which tells"
     return counterexamples(
         "labels at certified queries",
         "certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
         "the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
-        effort, "labels that differ", found, meaning,
-        f"one label that differs; {int((distance < 1).sum())} uncertified queries were not asked about",
+        effort, "labels that differ", found, meaning, "one label that differs; of uncertified queries nothing is claimed",
     )  # fmt: skip
 
 

@@ -78,9 +78,8 @@ class CrossEntropy:
     @staticmethod
     def _probabilities(logits: Tensor, rivals: Tensor) -> Tensor:
         """1 / sum_j exp(rival_j - logit_i) for each i, the term j = i being exp(0) = 1; both [..., C]."""
-        terms = torch.exp(rivals[..., None, :] - logits[..., :, None])
-        terms.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-        return 1.0 / terms.sum(dim=-1)
+        own = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        return 1.0 / torch.exp(rivals[..., None, :] - logits[..., :, None]).masked_fill(own, 1.0).sum(dim=-1)
 
 
 class SquaredError:

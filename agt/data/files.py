@@ -255,6 +255,8 @@ class ColumnReader:
             DataError: naming the first value that is none of these.
         """
         column = self.column(name, setting, missing)
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.string())
         if is_text(column):
             cells = (self.form or CsvFormat()).plain(column)
             try:

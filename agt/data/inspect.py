@@ -173,7 +173,7 @@ def inspect_table(
     label = label or evident
     if id is None:
         id = next((c.name for c in seen if c.kind == "id" and not c.remark and c.name != label), None)
-    classes = () if label is None else _classes(looks[label], path)
+    classes = () if label is None else _classes(looks[label], columns.column(label, "file").type, path)
     if label is not None:
         seen = [replace(c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0) for c in seen]
     return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
@@ -436,8 +436,9 @@ def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str |
     return tuple(names), names[0] if best >= 3 and best >= second + 1 else None
 
 
-def _classes(look: _ColumnValues, path: Path) -> tuple[str, ...]:
-    words = np.array([as_word(word) for word in look.words.to_pylist()], dtype=object)
+def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
+    values = look.words.cast(raw) if pa.types.is_boolean(raw) else look.words
+    words = np.array([as_word(word) for word in values.to_pylist()], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
             f"{path}: the label '{look.name}' has {len(words)} distinct values, such as {', '.join(map(repr, words[:3]))}: "

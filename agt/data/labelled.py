@@ -629,7 +629,8 @@ def dataset_of(
     Raises:
         DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
     """
-    x, y = features_of(x), _values_of("y", y, len(x))
+    mapped, x = isinstance(x, np.memmap), features_of(x)
+    x, y = x if mapped else x.copy(), _values_of("y", y, len(x))  # what its owner edits later is trained on by no ``unfit``
     classes = _values_of_classes(y, declarations.classes)
     labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
     units = None if units is None else _names("units", units, len(x))

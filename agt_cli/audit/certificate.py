@@ -81,32 +81,37 @@ def steepest(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
     A kind of model has ``parameters(model)`` by name, ``logits(model, query, parameters)`` [1, J] less thresholds, and
     ``within(model, k)``, which moves parameters against a gradient as far as k allows; None: no bound is kept.
     """
-    bounds, turned = bounds_of(model), np.zeros(len(queries), dtype=bool)
-    for row, (label, k) in enumerate(zip(model.predict(queries).tolist(), ks.tolist(), strict=True)):
-        query, moved = queries[row : row + 1], bounds.within(model, k)
+    bounds, turned, labels = bounds_of(model), np.zeros(len(queries), dtype=bool), torch.from_numpy(model.predict(queries))
+    for row, k in enumerate(ks.tolist()):
+        query, label, moved = queries[row : row + 1], labels[row : row + 1], bounds.within(model, k)
         if moved is not None:
-            leaves = {name: each.detach().clone().requires_grad_() for name, each in bounds.parameters(model).items()}
-            _lead(bounds.logits(model, query, leaves)[0], label).backward()
-            steep = {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+            steep = ascent(model, query, label)
             with torch.no_grad():
-                turned[row] = float(_lead(bounds.logits(model, query, moved(steep))[0], label)) < 0
+                turned[row] = float(leads(bounds.logits(model, query, moved(steep)), label)) < 0
     return turned
 
 
-def _lead(logits: Tensor, label: int) -> Tensor:
-    """By how much a label's logit leads, of [J]; of one logit, how far it lies on the label's side."""
-    if len(logits) == 1:
-        return logits[0] * (2 * label - 1)
-    others = torch.cat([logits[:label], logits[label + 1 :]])
-    return logits[label] - others.max()
+def ascent(model: Any, query: np.ndarray, label: Tensor) -> dict[str, Tensor]:
+    """The gradient, by parameter, of the lead of a label [1] at a query [1, ...]."""
+    bounds = bounds_of(model)
+    leaves = {name: each.detach().clone().requires_grad_() for name, each in bounds.parameters(model).items()}
+    leads(bounds.logits(model, query, leaves), label).sum().backward()
+    return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+
+
+def leads(logits: Tensor, labels: Tensor) -> Tensor:
+    """[n] by how much each label's logit leads, of [n, J]; of one logit, how far it lies on the label's side."""
+    if logits.shape[1] == 1:
+        return logits[:, 0] * (2 * labels - 1)
+    own = labels[:, None]
+    return logits.gather(1, own)[:, 0] - logits.scatter(1, own, -math.inf).amax(dim=1)
 
 
 def uphill(model: Any, records: Records) -> np.ndarray:
     """[n, ...] the signs of the directions in which each record's label loses its lead."""
     x = torch.from_numpy(np.array(records.features)).double().requires_grad_()
-    logits = BoxBounds.logits(model, x, model.box.nominal)
-    leads = [_lead(each, label) for each, label in zip(logits, records.labels.tolist(), strict=True)]
-    (slope,) = torch.autograd.grad(sum(leads, torch.zeros(())), x)
+    lead = leads(BoxBounds.logits(model, x, model.box.nominal), torch.from_numpy(records.labels))
+    (slope,) = torch.autograd.grad(lead.sum(), x)
     return -slope.sign().numpy()
 
 

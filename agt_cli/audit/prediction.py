@@ -512,7 +512,7 @@ class Stage:
         try:
             with RunRecord(folder, "predict", self.config) as record:
                 payer = NoLedger() if ledger is None else LedgerPayer(ledger)
-                request = ReleaseRequest(config, self.accounting, self.counting, asked, payer, record, SILENT)
+                request = ReleaseRequest(config, self.accounting, self.counting, asked, payer, record, SILENT, force=True)
                 claim = release_file(request, SystemRandomness())["claim"]
         except Exhausted as error:
             refused = str(error)

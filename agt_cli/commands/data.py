@@ -43,7 +43,7 @@ HEAD = """\
 CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+_RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
 
 @schema

@@ -1,5 +1,6 @@
 """agt measure: ranges, lists, classes and a size that nobody knows in public, from the records with noise, once."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from agt.numeric import SystemRandomness
 from agt.settings import build, plain_of, validate
 from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
+from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unfinished
 from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
@@ -29,7 +31,10 @@ from agt_cli.report.report_md import predict_report
 from agt_cli.runs.prepare import RunSettings, settings_of
 
 SIZE = "size"
-KINDS = "which columns there are, of which kind, and what names records, people and test records is public"
+KINDS = (
+    "which columns there are, of which kind, what counts as a missing value, and what names records, people and test "
+    "records is public"
+)
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,10 @@ class MeasureSettings:
 def configure(config: Mapping[str, Any]) -> MeasureSettings:
     """Validate the settings, before any data is read (ConfigError)."""
     total, given = validate(TotalConfig, config.get("total"), "total"), dict(config)
-    name = given.pop("name", None) or f"{given['dataset'].get('name') or 'table'}_measured"
+    name = str(given.pop("name", None) or f"{chosen_options().get('dataset', 'table')}_measured")
     del given["total"]
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ConfigError(f"name={name}: give letters, digits, - and _: it is written to conf/dataset/NAME.yaml")
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
         raise ConfigError("dataset: a table alone is measured (agt data inspect writes its file)")
@@ -108,6 +115,11 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
         raise ConfigError("total.eps: measuring spends it: say how much, such as total.eps=0.1")
     if target.exists():
         raise ConfigError(f"{target} is there already: give another name, name=NAME, or move it away")
+    if settings.source.measurement is not None:
+        raise ConfigError(
+            "dataset.measurement: these constants were measured already, and what that spent would be forgotten: measure "
+            "the data set that they were made from"
+        )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)

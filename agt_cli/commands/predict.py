@@ -20,7 +20,7 @@ from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import LINES, PendingErasures, TrainedRun
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
-KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot")
+KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot", "force")
 
 
 @schema
@@ -34,6 +34,7 @@ class PredictConfig:
         seed: of a simulation; None: the operating system draws.
         ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
         lot: how many questions of JSON lines are paid at once.
+        force: release although it would hardly be worth its budget.
     """
 
     trained: InstanceOf[TrainedRun]
@@ -43,6 +44,7 @@ class PredictConfig:
     seed: Annotated[int, Field(ge=0)] | None = None
     ledger: str | None = None
     lot: Annotated[int, Field(ge=1)] = 1
+    force: bool = False
 
     def __post_init__(self) -> None:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
@@ -63,7 +65,7 @@ def configure(config: Mapping[str, Any]) -> PredictConfig | PortableAnswers:
     mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
     trained = TrainedRun.of(config)
     PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
-    chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot")}
+    chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot", "force")}
     return validate(PredictConfig, {"trained": trained, "mechanism": mechanism, **chosen}, "")
 
 
@@ -80,5 +82,7 @@ def run(config: PredictConfig | PortableAnswers, record: RunRecord, console: Con
     free = randomness.simulated or mechanism.weights is not None
     people = ProtectedPeople.of_finished(opened.trained.finished)
     with nullcontext(NoLedger()) if free else payer_of(config.ledger, people) as payer:
-        request = ReleaseRequest(mechanism, config.accounting, config.counting, opened, payer, record, console)
+        request = ReleaseRequest(
+            mechanism, config.accounting, config.counting, opened, payer, record, console, config.force
+        )
         return serve(request, randomness, config.lot) if lines else release_file(request, randomness)

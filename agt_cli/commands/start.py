@@ -135,6 +135,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     best = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
+    measuring = _measuring(settings) if settings.private_groups and settings.purpose != "certificates" else []
+    onward = f"agt predict run={folder} {release}" if best == 0 else steps.pop(2)
     rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
     rates[f"always '{quality.majority}'"] = quality.whole.majority
     result = {
@@ -147,7 +149,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "not_public": settings.private_groups,
         "plan": lines,
         "recommended": lines[best],
-        "next": f"agt predict run={folder} {release}" if best == 0 else steps.pop(2),
+        "measuring": measuring,
+        "next": measuring[0] if measuring and settings.purpose == "answers" else onward,
         "commands": steps,
     }
     _say(settings, result, len(test), rates, console)
@@ -168,6 +171,17 @@ def _train(settings: StartSettings, chosen: Sequence[str], console: Console) -> 
     return record, prepared, model, quality
 
 
+def _measuring(settings: StartSettings) -> list[str]:
+    """The commands that have what is not public measured with noise, and publish weights for the rest of the budget."""
+    eps, delta = settings.eps or 1.0, settings.delta / 2
+    price, rest = (f"total.eps={share * eps:g} total.delta={delta:g}" for share in (MEASURED, 1 - MEASURED))
+    return [
+        f"agt measure dataset={settings.dataset} {price}",
+        f"agt train dataset={settings.dataset}_measured",
+        f"agt predict run=latest mechanism=noisy_statistics {rest}",
+    ]
+
+
 def _telling(column: Column) -> str:
     return f"'{column.name}' alone tells nearly every label: drop it if it is known only later." if column.tells else ""
 
@@ -183,25 +197,18 @@ def _say(
         console.say(line)
     title = f"{settings.file.name}: {kept:,} rows kept out of training; these numbers are for you alone"
     console.table(title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()])
-    lacks = ", ".join(settings.private_groups)
+    lacks, measuring = ", ".join(settings.private_groups), result["measuring"]
     half, whose = result["stable_distance_median"], "people" if settings.id_column else "rows"
     stay = f"would be the same with any {half:,} {whose} more or fewer" if half else "could change with one more or fewer"
-    eps, delta = settings.eps or 1.0, settings.delta / 2
-    price, rest = (f"total.eps={share * eps:g} total.delta={delta:g}" for share in (MEASURED, 1 - MEASURED))
-    measure = (
-        f"  agt measure dataset={settings.dataset} {price}",
-        f"  agt train dataset={settings.dataset}_measured",
-        f"  agt predict run=latest mechanism=noisy_statistics {rest}",
-    )
     lines = [
         f"Half of the answers {stay}.",
         "Plan, of which nothing is spent yet:",
         *(f"  {n}. {way}{'  <- recommended' * (way == result['recommended'])}" for n, way in enumerate(result["plan"], 1)),
         f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is into {settings.target}, as "
-        "it says, and train again; or have it measured with noise, for a share of the budget:"
+        f"it says, and train again{'; or have it measured with noise, for a share of the budget:' if measuring else '.'}"
         if lacks
         else f"{settings.target} is what you call public: read it before you release anything.",
-        *(measure if lacks else ()),
+        *(f"  {command}" for command in measuring),
         "The same without questions, and by hand:",
         *(f"  {command}" for command in result["commands"]),
         "Next:",

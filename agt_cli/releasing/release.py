@@ -65,7 +65,7 @@ from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import outside_lines, predict_report
+from agt_cli.report.report_md import foreign, outside_lines, predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, digest_of
 from agt_cli.team import unshared
@@ -201,6 +201,7 @@ class ReleaseRequest:
     payer: Payer
     record: RunRecord
     console: Console
+    force: bool = False
 
     @property
     def trained(self) -> Run:
@@ -267,8 +268,13 @@ class Planned:
 
     @property
     def rows(self) -> np.ndarray | range:
-        """The queries that something is drawn for, once it is paid."""
+        """The queries that something is to be drawn for; once it is paid, for which it was."""
         return range(len(self.request.opened.queries))
+
+    @property
+    def asked_for(self) -> Release[Any]:
+        """All that is asked for, with its totals."""
+        return self.judged
 
     def release(self) -> Release[Any]:
         """What was paid, with its totals."""
@@ -430,13 +436,19 @@ class PlannedLabels(Lots):
         self._asked = self.asked(features)
         self.questions = self._asked if request.payer.name else None
         self.wanted = len(self._asked.new)
-        if self.wanted:
-            totals_of(mechanism.guarantee, self.wanted, request.mechanism.total.delta)  # refuses before anything is paid
+        _ = self.asked_for  # refuses a total before anything is paid
         self.reserve_table()
 
     @property
     def rows(self) -> np.ndarray | range:
-        return self._asked.new[: self.reserved]
+        return self._asked.new[: self.reserved if self.receipt or self.refusal else None]
+
+    @property
+    def asked_for(self) -> Release[Any]:
+        if not self.wanted:
+            return self.judged
+        totals = totals_of(self.claim.guarantee, self.wanted, self.request.mechanism.total.delta)
+        return replace(self.judged, totals=totals, queries=self.wanted)
 
     def pay(self, wanted: int) -> bool:
         """Debit one lot, and no more."""
@@ -567,6 +579,11 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     known = planned.metrics or {"n_queries": len(request.opened.queries)}
     record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
     request.opened.check_current()
+    free = not request.payer.name  # a ledger is debited before anything private is computed, and by whoever asks
+    if planned.wanted:
+        objections = [*_misfits(request, planned), *(forecast(request, planned, planned.asked_for) if free else ())]
+        if objections and not (request.force or simulated):
+            raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
     receipt = planned.pay_file()
     release = planned.release()
     words = release.words(simulated, request.payer.words(receipt))
@@ -575,10 +592,8 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     about = planned.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
-        for line in [] if console.quiet or not receipt.size else forecast(request, planned, release):
-            console.note(line)
-        for line in release.doubts(request.opened.dataset.declared_size):
-            console.note(line)
+        if receipt.size and not free:
+            forecast(request, planned, release)
         drawn = planned.draw()
         request.opened.check_current()
         lines, result = planned.write(drawn, claimed)
@@ -817,30 +832,43 @@ class PortableAnswers:
 # -- what the owner alone is told before the draw ------------------------------------------------------------------------
 
 MAX_RECORDS_LINEAR, MAX_RECORDS = 10_000, 1_000  # that a forecast looks at: certificates of other models take time
+LOT = 0.2  # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LEAST_GAIN = 0.005  # another mechanism is named if it is right so much more often
 Rows = np.ndarray | range
 
 
 def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:
-    """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
+    """Tell the owner alone what to expect; returns why it would hardly be worth its budget, if so.
 
-    What goes wrong with them is one of the lines. The release is paid by now and goes on: a hint is not worth its budget,
-    and whether it can be made may depend on private data. So this process works them out by itself where several share the
-    release: one that failed in the middle of an exchange would leave the others no way back to it.
-
-    Args:
-        request, planned: what is released.
-        release: ready to be drawn, and paid.
+    What goes wrong with that is one of the lines: a hint is not worth stopping for. This process works them out by itself
+    where several share the release: one that failed in the middle of an exchange would leave the others no way back to it.
     """
-    if not len(planned.rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
-        return []
-    try:
-        return _forecast(request, planned.mechanism, release, planned.rows)
-    except Exception as error:
-        return [f"what to expect of this release could not be worked out ({first_line(error)})"]
+    lines, objections = list[str](), list[str]()
+    if release.claim.output is not Output.NUMBER and release.claim.proved and len(planned.rows):
+        try:
+            lines, objections = _forecast(request, planned.mechanism, release, planned.rows)
+        except Exception as error:
+            lines = [f"what to expect of this release could not be worked out ({first_line(error)})"]
+    for line in (*lines, *release.doubts(request.opened.dataset.declared_size)):
+        request.console.note(line)
+    return objections
 
 
-def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> list[str]:
+def _misfits(request: ReleaseRequest, planned: Planned) -> list[str]:
+    """What of a file fits neither the budget nor what is declared, in words: from public values."""
+    left = request.payer.left(planned.claim.guarantee)
+    lines = [
+        f"{each.count:,} of {each.total:,} values of column '{each.column}' lie outside {each.declared}, as of another "
+        "population"
+        for each in foreign(request.opened.queries.outside)
+    ]
+    if left and left < planned.wanted:
+        lines.append(f"the budget of {request.payer.name} holds {left:,} of {planned.wanted:,} labels")
+    return lines
+
+
+def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> tuple[list[str], list[str]]:
+    """(lines for the owner alone, that labels would be near those drawn by lot, if so)."""
     opened, config, counting = request.opened, request.mechanism, request.counting
     model, classes = unshared(opened.model), opened.model.problem.classes
     records, labels, words = _sample(opened, rows)
@@ -851,6 +879,12 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     drawn, _ = _mechanism(name, release.claim.guarantee, classes)
     way = SHRUNK if config.given.get("shrink") else drawn.name
     expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
+    lot, objections = 1 / classes, list[str]()
+    if expected - lot < LOT * (evidence.accuracy - lot):
+        shares = (rate_words(share) for share in (expected, evidence.accuracy, lot))
+        objections = [
+            "labels would be right at a rate of {}, of {} without noise and {} of labels drawn by lot".format(*shares)
+        ]
     line = f"expected before the draw, on the {words}: "
     if labels is None:  # how many answers the noise leaves as they are, and what training recorded of those
         verdict, right = (opened.trained.finished.metrics.get(name) for name in ("test_verdict", "test_accuracy"))
@@ -876,7 +910,7 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
             f"better: mechanism={best.mechanism} total.eps={budget.eps:g} total.delta={budget.delta:g}, expected to reach "
             f"{rate_words(best.accuracy)}; agt plan compares all"
         )
-    return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"]
+    return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"], objections
 
 
 def _sample(opened: OpenedRun, rows: Rows) -> tuple[Records, np.ndarray | None, str]:

@@ -621,11 +621,16 @@ def outside_section(outside: Sequence[Outside]) -> list[str]:
     return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
 
 
+def foreign(outside: Sequence[Outside]) -> list[Outside]:
+    """The columns of queries that look like another population's."""
+    return [part for part in outside if part.rate > OTHERS and (part.total >= LEAST or not part.total)]
+
+
 def _rest(outside: Sequence[Outside]) -> list[str]:
     lines = [f"{len(outside) - COLUMNS} more columns have such values."] if len(outside) > COLUMNS else []
-    far = [part.column for part in outside if part.rate > OTHERS and (part.total >= LEAST or not part.total)]
+    far = foreign(outside)
     if far:
-        which = f"column '{far[0]}'" if len(far) == 1 else f"{len(far)} columns"
+        which = f"column '{far[0].column}'" if len(far) == 1 else f"{len(far)} columns"
         lines.append(
             f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
             "population than the public ranges and lists were made for, and answers to them mean little."

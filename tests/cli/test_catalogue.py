@@ -271,6 +271,7 @@ reproduce blobs runs_dir= | 2 | runs_dir= is empty
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | a table alone is measured
+measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
 measure dataset=adult_census | 2 | total.eps: measuring spends it
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure

@@ -61,7 +61,9 @@ def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt, noisy: Path
     conditions = json.loads((folder / "conditions.json").read_text())
     assert [c["letter"] for c in conditions if "the noise is one draw" in c["why"]] == ["d"]
     assert "certify nothing about retraining or unlearning" in (folder / "report.md").read_text()
-    said = agt("predict", f"run={noisy}", "mechanism=randomized_response", "total.eps=1", "--json", "-q").ended(0)
+    said = agt(
+        "predict", f"run={noisy}", "mechanism=randomized_response", "total.eps=1", "force=true", "--json", "-q"
+    ).ended(0)
     assert "never both" in said.json["words"][-2]
 
 

@@ -156,7 +156,7 @@ def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str,
 
 
 def test_a_weight_decay_of_its_own(agt: Agt, home: Path) -> None:
-    given = ("total.eps=0.02", "total.delta=1e-5", "mechanism.weight_decay=0.06263", "hydra.run.dir=own")
+    given = ("total.eps=0.02", "total.delta=1e-5", "mechanism.weight_decay=0.06263", "force=true", "hydra.run.dir=own")
     assert agt("predict", "run=erm", TILTED, *given).code == 0
     assert agt("verify", "own").code == 0
 

@@ -101,19 +101,19 @@ def test_labels_with_their_claim_and_total(predict: Predict) -> None:
 
 
 def test_a_total_budget_is_divided_over_the_queries_that_may_come(predict: Predict) -> None:
-    few = predict("box", "inputs=points.csv", "total.eps=1", "--json", "-q").json
-    many = predict("box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "--json", "-q").json
+    few = predict("box", "inputs=points.csv", "total.eps=1", "force=true", "--json", "-q").json
+    many = predict("box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "force=true", "--json", "-q").json
     assert few["metrics"]["eps"] == pytest.approx(1 / 3, rel=1e-6)
     assert many["metrics"]["eps"] == pytest.approx(1e-3, rel=1e-6)
     loose = predict(
-        "box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "total.delta=1e-5", "--json", "-q"
+        "box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "total.delta=1e-5", "force=true", "--json", "-q"
     ).json
     assert loose["metrics"]["eps"] > 5 * many["metrics"]["eps"], "delta lets the optimal composition help"
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian_margin", "smooth_laplace", "propose_test_release"])
 def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: str) -> None:
-    said = predict("box", "inputs=points.csv", f"mechanism={mechanism}", "total.eps=1", "total.delta=1e-5")
+    said = predict("box", "inputs=points.csv", f"mechanism={mechanism}", "total.eps=1", "total.delta=1e-5", "force=true")
     assert "all 3 together: (1, 1e-05)-differentially private in all" in said.out
 
 
@@ -149,8 +149,15 @@ def test_a_delta_of_its_own_is_never_forgotten(predict: Predict) -> None:
 
 def test_draws_come_from_the_operating_system(predict: Predict) -> None:
     """Fifty fair coins agree twice with probability 2^-50."""
-    one, two = (predict("box", "mechanism.eps=1e-9", "--json", "-q").json["labels"] for _ in range(2))
+    one, two = (predict("box", "mechanism.eps=1e-9", "force=true", "--json", "-q").json["labels"] for _ in range(2))
     assert one != two
+
+
+def test_labels_near_those_drawn_by_lot_are_not_drawn_unasked(predict: Predict) -> None:
+    said = predict("box", "mechanism.eps=1e-3").ended(2, "of labels drawn by lot: nothing was spent; force=true")
+    assert "labels.csv" not in said.out
+    assert predict("box", "mechanism.eps=1e-3", "force=true").code == 0
+    assert predict("box", "mechanism.eps=1e-3", "seed=3").code == 0, "a simulation spends nothing"
 
 
 # -- simulations and published accounting ----------------------------------------------------------------------------------

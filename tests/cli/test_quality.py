@@ -146,7 +146,7 @@ def files(folder: Path) -> str:
 
 
 def test_what_to_expect_of_a_release_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
-    said = agt("predict", f"run={run('signal')}", "total.eps=0.1").ended(0)
+    said = agt("predict", f"run={run('signal')}", "total.eps=0.1", "force=true").ended(0)
     found = re.search(r"^expected before the draw, on the test records: accuracy (\.\d+) \((\.\d+) without noise", said.err)
     assert found
     assert 0.4 < float(found[1]) < float(found[2])

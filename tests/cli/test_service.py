@@ -95,7 +95,9 @@ def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> N
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 0.75)
     ask(points(POINTS[[1, 4]], "two.csv"), *EACH, "-q")
-    said = ask(points(POINTS), *EACH).ended(3)
+    ask(points(POINTS), *EACH).ended(2, "the budget of people holds 5 of 8 labels: nothing was spent; force=true")
+    assert [entry["size"] for entry in entries(path, "debit")] == [2]
+    said = ask(points(POINTS), *EACH, "force=true").ended(3)
     text = (
         "answered 7 of 10: 5 drawn now, 2 repeated, which is free; 3 are not answered: rows 8 to 10; the budget of people "
     )
@@ -104,13 +106,13 @@ def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     folder = Path(re.search(r"^labels: (.+)/labels", said.out, re.M)[1])  # type: ignore[index]
     assert json.loads((folder / "status.json").read_text())["state"] == "done"
     assert text in (folder / "report.md").read_text()
-    again = ask(points(POINTS[::-1]), *EACH, "--json", "-q")
+    again = ask(points(POINTS[::-1]), *EACH, "force=true", "--json", "-q")
     assert again.code == again.json["exit_code"] == 3
     assert again.json["metrics"]["answered"] == again.json["metrics"]["stored"] == 7
     assert "rows 1 to 3" in again.json["error"]
     ask(points(POINTS[7:], "last.csv"), *EACH).ended(3, "none of 3 is answered, and nothing was drawn")
     assert [entry["size"] for entry in entries(path, "debit")] == [2, 5]
-    ask(points(POINTS[7:], "last.csv"), "mechanism.eps=0.02")
+    ask(points(POINTS[7:], "last.csv"), "mechanism.eps=0.02", "force=true")
     assert [entry["size"] for entry in entries(path, "debit")] == [2, 5, 2], "what is cheaper still fits"
 
 

@@ -242,7 +242,7 @@ def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
     assert agt("train", *TABLE, "hydra.run.dir=table", "-q", "--json").code == 0
     open_ledger(Path("table"), 100)
     frame.iloc[:20].to_csv("q.csv", index=False)
-    first = agt("predict", "run=table", "inputs=q.csv", "ledger=people", *EACH, "-q", "--json").json["labels"]
+    first = agt("predict", "run=table", "inputs=q.csv", "ledger=people", "force=true", *EACH, "-q", "--json").json["labels"]
     rows = json.loads(frame.iloc[:20].to_json(orient="records"))
     sent = [{"id": n, "record": row} for n, row in enumerate(rows)]
     mixed = [{**rows[0], "age": str(rows[0]["age"])}, {**rows[1], "more": 1}]

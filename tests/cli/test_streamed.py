@@ -101,11 +101,11 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
     inputs, run = asked(), f"run={home / 'run'}"
     assert agt("ledger", "init", "people", run, "total.eps=3", "unit=one person", "-q").code == 0
     many()
-    first = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "hydra.run.dir=first").ended(3)
+    first = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "force=true", "hydra.run.dir=first").ended(3)
     answered = labels_of("first")
     assert 0 < len(answered) - 1 < N
     assert f"answered {len(answered) - 1} of {N}" in first.err
-    again = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "hydra.run.dir=again")
+    again = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "force=true", "hydra.run.dir=again")
     assert (again.code, labels_of("again")) == (3, answered), "repeated, and free"
 
 
@@ -138,6 +138,7 @@ def test_a_file_that_is_replaced_under_way(
 ) -> None:
     """After it was looked through and paid for: the debit stands, and nobody sees half of an answer."""
     real = spending.write_spent
+    monkeypatch.setattr("agt_cli.releasing.release.MAX_RECORDS_LINEAR", 5)  # a forecast that looks at few holds few
     monkeypatch.setattr(spending, "write_spent", lambda *given: (real(*given), asked(x0=np.zeros(N))))
     many()
     agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(

@@ -165,7 +165,7 @@ def test_a_hint_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.M
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    said = agt("predict", "run=run", "mechanism.eps=1")
+    said = agt("predict", "run=run", "mechanism.eps=1", "force=true")
     assert (said.code, "expected before the draw" in said.err) == (0, True), said.err
     assert Counting.tasks == ["open", "answer"], "one for the labels, none for the hint"
 

@@ -155,6 +155,21 @@ def test_labels_at_no_certified_query_and_of_no_unit_are_not_compared() -> None:
         assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
 
 
+def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> None:
+    """Where all are called certified, the same labels are violations."""
+    model = fitted(*crowd(0, 600))
+    turn = np.linspace(0, 2 * np.pi, 2_000)
+    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
+    distance = model.certify(queries).stable_distance
+    assert 0 < (distance >= 1).sum() < 2_000
+    units = model.problem.dataset.train.units[:5]
+    right, wrong = (compare_labels(model, units, queries, held, np.arange(2_000)) for held in (distance, distance + 1))
+    assert (right.outcome, right.found, wrong.outcome) == (Outcome.STANDS, 0.0, Outcome.VIOLATED)
+    assert wrong.found
+    assert f"of uncertified queries {wrong.found:,.0f} of {5 * int((distance < 1).sum()):,} differed" in right.meaning
+    assert "of uncertified queries 0 of 0 differed" in wrong.meaning
+
+
 def test_labels_alone() -> None:
     model = fitted(*crowd(0, 600))
     train, asked = model.problem.dataset.train, list[int]()

@@ -5,6 +5,7 @@ import gzip
 import io
 import re
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
-from agt_cli.commands.data import dataset_yaml, from_data
+from agt_cli.commands.data import InspectSettings, dataset_yaml, from_data
 from agt_cli.configuration import composed
 from agt_cli.report.record import to_yaml
 
@@ -366,3 +367,22 @@ def test_missing_markers(tmp_path: Path) -> None:
     both = np.concatenate([dataset.train.features, dataset.test.features])
     assert both[:, 3].sum() == 20
     assert both[:, 4].sum() == 30
+
+
+def test_flags_and_decimals_of_a_parquet_file_are_what_training_reads(tmp_path: Path) -> None:
+    wage, y = [Decimal(row) / 4 for row in range(1, ROWS + 1)], np.arange(ROWS) % 2 == 0
+    pq.write_table(pa.table({"wage": wage, "y": y}), tmp_path / "t.parquet")
+    inspection = inspect_table(tmp_path / "t.parquet", label="y")
+    assert inspection.classes == ("False", "True")
+    assert column(inspection, "wage").numeric
+    node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
+    told = {key: node[key] for key in ("label", "classes", "numeric")}
+    source = validate(Table, told | {"path": tmp_path / "t.parquet"}, "dataset")
+    read = source.load_queries(tmp_path / "t.parquet")
+    assert read.labels.tolist() == y.astype(int).tolist()
+    assert np.unique(read.features).size == ROWS
+
+
+@pytest.mark.parametrize("name", ["nan.csv", "Inf.csv.gz", "true.tsv", "2024.csv", "-.csv"])
+def test_a_file_whose_name_says_something_to_hydra_gets_another(name: str) -> None:
+    assert InspectSettings(file=Path(name), data_dir=Path()).dataset.startswith("table")

@@ -10,15 +10,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
 from synthetic import refused
+from torch import nn
 
 from agt.data.blobs import Blobs
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.images import MedMnist
 from agt.errors import DataMissing
 from agt.facts import grounds, void
+from agt.models.box import start_from
+from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
+from agt.training.batches import Recipe
+from agt.training.loop import train
 from experiments import encoder as module
-from experiments.encoder import Encoder, EncoderConfig, load_encoder
+from experiments.encoder import EncoderConfig, gradient_width
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ def only_file(config: EncoderConfig) -> Path:
 
 def encode(config: EncoderConfig, dataset: Dataset) -> tuple[Dataset, Any]:
     """The data set as its encoder sees it, and the encoder's dense layers."""
-    encoder = load_encoder(config, dataset)
+    encoder = config.load(dataset)
     return encoder.encode(dataset), encoder.head()
 
 
@@ -75,7 +80,7 @@ def test_features_are_the_convolutions_by_definition(dataset: Dataset, config: E
 def test_head_continues_the_base_model(dataset: Dataset, config: EncoderConfig) -> None:
     encoded, head = encode(config, dataset)
     assert head is not None
-    encoder = load_encoder(config, dataset)
+    encoder = config.load(dataset)
     with torch.inference_mode():
         whole = encoder.model(torch.from_numpy(dataset.test.features))
         z = torch.from_numpy(encoded.test.features)
@@ -91,7 +96,7 @@ def test_names_stay_and_pretraining_records_go(dataset: Dataset, config: Encoder
     assert encoded.pretrain is None
     assert encoded.plane is None
     assert encoded.scaling["center"] == 0.5
-    assert encoded.scaling["encoder"] == load_encoder(config, dataset).digest
+    assert encoded.scaling["encoder"] == config.load(dataset).digest
     assert encoded.preprocessing.held
     assert "records that the encoder was trained on are public (dataset.pretrain_public=true)" in encoded.preprocessing.why
     assert encoded.selection == dataset.selection
@@ -106,7 +111,7 @@ def test_the_order_of_the_public_records_does_not_show(
     turned = replace(dataset, pretrain=dataset.pretrain.take(order))
     fresh = replace(config, epochs=1, balanced=balanced, cache_dir=tmp_path / "one")
     again = replace(fresh, cache_dir=tmp_path / "other")
-    assert load_encoder(fresh, dataset).digest == load_encoder(again, turned).digest
+    assert fresh.load(dataset).digest == again.load(turned).digest
     assert only_file(fresh).name == only_file(again).name
 
 
@@ -115,7 +120,7 @@ def test_the_number_of_threads_does_not_show(dataset: Dataset, config: EncoderCo
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            found[threads] = load_encoder(replace(config, cache_dir=tmp_path / str(threads)), dataset).digest
+            found[threads] = replace(config, cache_dir=tmp_path / str(threads)).load(dataset).digest
             assert torch.get_num_threads() == threads
         finally:
             torch.set_num_threads(before)
@@ -124,7 +129,7 @@ def test_the_number_of_threads_does_not_show(dataset: Dataset, config: EncoderCo
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, config: EncoderConfig, threads: int) -> None:
-    encoder = load_encoder(config, dataset)
+    encoder = config.load(dataset)
     n = len(dataset.train)
     whole = encoder.apply(dataset.train.features)
     rng = np.random.default_rng(0)
@@ -142,15 +147,17 @@ def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, c
 def test_a_kept_encoder_makes_the_same_bits(dataset: Dataset, config: EncoderConfig, tmp_path: Path) -> None:
     encoded, _ = encode(config, dataset)
     folder = NewFolder(tmp_path / "kept", "train")
-    load_encoder(config, dataset).save(folder)
+    config.load(dataset).save(folder)
     folder.finish()
-    kept = Encoder.read(config, Folder.open(tmp_path / "kept", "train"))
+    kept = config.read(Folder.open(tmp_path / "kept", "train"))
     assert np.array_equal(kept.apply(dataset.test.features[4:5])[0], encoded.test.features[4])
     with pytest.raises(DataError, match=r"takes images of shape \(1, 28, 28\), got \(1, 20, 20\)"):
         kept.apply(np.zeros((1, 1, 20, 20), np.float32))
 
 
-@pytest.mark.parametrize("change", [{"seed": 5}, {"hidden": (21,)}, {"epochs": 1}, {"lr": 2e-3}, {"balanced": False}])
+@pytest.mark.parametrize(
+    "change", [{"seed": 5}, {"hidden": (21,)}, {"epochs": 1}, {"lr": 2e-3}, {"balanced": False}, {"robust": 0.1}]
+)
 def test_signature_covers_all_that_determines_the_model(
     dataset: Dataset, config: EncoderConfig, change: dict[str, Any]
 ) -> None:
@@ -167,13 +174,13 @@ def test_signature_covers_all_that_determines_the_model(
 
 def cached(dataset: Dataset, folder: Path) -> tuple[EncoderConfig, Path]:
     config = EncoderConfig(epochs=1, hidden=(8,), cache_dir=folder)
-    load_encoder(config, dataset)
+    config.load(dataset)
     return config, only_file(config)
 
 
 def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
     config, path = cached(dataset, tmp_path)
-    load_encoder(EncoderConfig(epochs=1, hidden=(8,), seed=1, cache_dir=tmp_path), dataset)
+    EncoderConfig(epochs=1, hidden=(8,), seed=1, cache_dir=tmp_path).load(dataset)
     (second,) = set(tmp_path.iterdir()) - {path}
     whole, tensors = path.read_bytes(), load_file(path)
     changed = "changed since it was kept, or another encoder's under this name: delete it to train the encoder again"
@@ -192,9 +199,9 @@ def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(dataset: Dataset
     ):
         path.write_bytes(content)
         with pytest.raises(DataError, match=message):
-            load_encoder(config, dataset)
+            config.load(dataset)
     path.write_bytes(whole)
-    load_encoder(config, dataset)
+    config.load(dataset)
 
 
 def test_other_code_or_versions_are_another_encoder(
@@ -204,7 +211,7 @@ def test_other_code_or_versions_are_another_encoder(
     names = {module._signature(config, dataset.pretrain, 1)}
     monkeypatch.setattr(module, "machine", lambda: {"torch": "1.0"})
     names.add(module._signature(config, dataset.pretrain, 1))
-    monkeypatch.setattr(module, "_code", lambda: "edited")
+    monkeypatch.setattr(module, "code_digest", lambda modules: "edited")
     names.add(module._signature(config, dataset.pretrain, 1))
     assert len(names) == 3
 
@@ -269,3 +276,59 @@ def test_nothing_to_train_on(dataset: Dataset, tmp_path: Path, medmnist_file: Ca
     with pytest.raises(DataError, match="the public records have one class only"):
         encode(config, replace(dataset, pretrain=one_class))
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, outputs))
+    x, y = torch.randn(6, 4), torch.arange(6) % max(outputs, 2)
+    width = gradient_width(dense, x, y, 0.05)
+    width.backward()
+    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in dense.parameters())
+    start = {name: value.detach().clone() for name, value in dense.named_parameters()}
+    count = sum(value.numel() for value in start.values())
+
+    def gradients(point: dict[str, torch.Tensor]) -> torch.Tensor:
+        dense.load_state_dict(point)
+        rows = [
+            torch.autograd.grad(module._loss(dense(x[i : i + 1]), y[i : i + 1]), list(dense.parameters())) for i in range(6)
+        ]
+        return torch.stack([torch.cat([g.ravel() for g in row]) for row in rows])
+
+    seen = torch.stack(
+        [gradients({n: v + 0.05 * torch.randn_like(v).sign() for n, v in start.items()}) for _ in range(300)]
+    )
+    spread = (seen.amax(0) - seen.amin(0)).sum(dim=1).mean() / (0.1 * count)
+    assert spread < width < 20 * spread
+
+
+def test_a_width_in_closed_form() -> None:
+    dense = nn.Sequential(nn.Linear(2, 1))
+    with torch.no_grad():
+        dense[0].weight.copy_(torch.tensor([[1.0, -2.0]]))
+        dense[0].bias.fill_(0.5)
+    # the logit is 1 * 3 - 2 * 1 + .5 = 1.5, and moves by .25 (3 + 1 + 1); each gradient is its sigmoid's times 3, 1 or 1
+    p = torch.sigmoid(torch.tensor([1.5 - 1.25, 1.5 + 1.25]))
+    assert gradient_width(dense, torch.tensor([[3.0, 1.0]]), torch.tensor([1]), 0.25).item() == pytest.approx(
+        (5 * (p[1] - p[0]) / (3 * 0.5)).item(), rel=1e-5
+    )
+
+
+def test_robust_pretraining_narrows_boxes(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = TrainingConfig(loss="binary_cross_entropy", epochs=3, lr=0.02, clip=0.05, dtype="float32")
+    recipe = Recipe(2, training, RelationConfig(name="add_remove"), KGridConfig(values=(5,)), declared_size=200)
+    plain = EncoderConfig(channels=(4, 8), hidden=(20,), epochs=20, cache_dir=tmp_path)
+    widths = []
+    for config in (plain, replace(plain, robust=0.3)):
+        encoder = config.load(dataset)
+        encoded, head = encoder.encode(dataset), nn.Sequential(nn.Linear(800, 20), nn.ReLU(), nn.Linear(20, 1))
+        assert start_from(head, encoder.head() or {})
+        assert dataset.pretrain is not None
+        logits = encoder.model(torch.from_numpy(dataset.pretrain.features))[:, 0]
+        assert ((logits > 0).numpy() == dataset.pretrain.labels).mean() > 0.95
+        box = train(head, recipe, encoded.train)
+        widths.append(sum((box.upper[name] - box.lower[name]).sum().item() for name in box.nominal))
+    assert widths[1] < 0.7 * widths[0], widths
+    monkeypatch.delattr(module, "gradient_width")
+    replace(plain, epochs=1).load(dataset)  # without a weight, without its arithmetic

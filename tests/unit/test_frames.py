@@ -1,6 +1,7 @@
 """Data frames: coded as the command line codes files, each row alone; what is wrong with data or model is said."""
 
 import pickle
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import permutations
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 import agt
@@ -37,6 +39,7 @@ CODE: dict[str, Any] = {
 }
 COLUMNS = agt.Columns(**CODE)
 DECLARED = agt.Declared(classes=["no", "yes"], size=300, settings=True)
+STATED = replace(DECLARED, features=True)
 
 
 def test_a_frame_is_coded_as_a_file_is_and_each_row_alone(tmp_path: Path) -> None:
@@ -222,3 +225,43 @@ def test_a_budget_that_protects_nobody_is_said_before_it_is_spent() -> None:
         agt.PrivateClassifier(epsilon=100.0, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
     with pytest.warns(Doubtful, match="delta is 0.01 in all: above 1 / 300"):
         agt.PrivateClassifier(epsilon=1.0, delta=0.01, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_arrays_that_are_edited_after_fitting_change_nothing(listed: bool) -> None:
+    x, names = RNG.normal(size=(80, 3)), np.array([f"p{row}" for row in range(80)])
+    y = (x[:, 0] > 0) * 1
+    mine, labels, ids = x.copy(), y.copy(), names.copy()
+    estimator = agt.CertifiedClassifier(declared=agt.Declared(classes=[0, 1])).fit(mine, labels, ids=ids)
+    model = estimator if listed else estimator.model_
+    due = model.unfit(["p7"])[0].certify(x).stable_distance
+    mine[:], labels[:], ids[:] = mine[::-1].copy(), 1 - labels, ids[::-1].copy()
+    assert (model.unfit(["p7"])[0].certify(x).stable_distance == due).all()
+    assert (estimator.fit(mine, labels, ids=ids).unfit(["p7"])[0].certify(x).stable_distance != due).any()
+
+
+def test_one_name_is_no_list_of_them() -> None:
+    model = agt.fit(np.eye(4)[np.arange(40) % 4], np.arange(40) % 2, ids=np.arange(40))
+    with pytest.raises(agt.ConfigError, match="ids='12': give a list of ids"):
+        model.unfit("12")
+
+
+@pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
+def test_estimators_answer_as_they_were_fitted_whatever_is_set_or_refused_later(kind: Any) -> None:
+    numbers = FRAME[["age"]].to_numpy() / 90.0
+    framed, plain = kind(declared=DECLARED, columns=COLUMNS).fit(FRAME, Y), kind(declared=STATED).fit(numbers, Y)
+    for model, own, other in ((framed, FRAME, None), (plain, numbers, COLUMNS)):
+        before = model.predict_proba(own)
+        model.set_params(declared=agt.Declared(classes=["a", "b", "c"]))
+        with pytest.raises(ValueError, match="row 0 has the label"):
+            model.fit(own, Y)
+        model.set_params(columns=other)
+        assert (model.predict_proba(own) == before).all()
+        assert model.classes_.tolist() == ["no", "yes"]
+    for wrong in (numbers, FRAME.age, FRAME[["age"]], None):
+        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+            framed.predict_proba(wrong)
+        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+            kind(declared=DECLARED, columns=COLUMNS).fit(wrong, Y)
+    with pytest.raises(NotFittedError):
+        kind(columns=COLUMNS).predict(FRAME)

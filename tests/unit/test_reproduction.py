@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from reproducing import an_entry, made, rows_of, values
 from scipy.special import expit
 from synthetic import make_head, make_recipe, make_records, make_training
 
+from agt.audit.neighbours import retrained
 from agt.bounds.network import Box
 from agt.errors import ConfigError
 from agt.mechanisms.composition import PUBLISHED
@@ -30,7 +32,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from experiments import certified, runs as kept
 from experiments.baselines import Bench, features, network, of_one
-from experiments.certified import HALF, at_half
+from experiments.certified import HALF
 from experiments.frontier import (
     MONOTONE,
     Choice,
@@ -45,6 +47,7 @@ from experiments.frontier import (
     stand_in,
 )
 from experiments.kinds import Entry, Profile, ProfileName, experiment_names, load_experiment
+from experiments.looseness import influences
 from experiments.private import Student, taught
 from experiments.removal import AT_RANDOM, SPREAD, WITH, WITHOUT, budget, published, removing
 from experiments.reproduce import KINDS, Section, render
@@ -89,20 +92,6 @@ def test_each_epoch_hands_over_what_a_shorter_run_returns() -> None:
             assert torch.equal(seen[epochs].lower[name], alone.lower[name])
             assert torch.equal(seen[epochs].upper[name], alone.upper[name])
     assert all(torch.equal(seen[0].lower[name][1], seen[0].nominal[name]) for name in seen[0].nominal)
-
-
-@pytest.mark.parametrize(
-    ("distance", "ks", "expected"),
-    [
-        ([3, 3, 1, 0], range(5), (3, True)),  # exactly half at 3
-        ([3, 2, 1, 0, 0], range(5), (1, True)),
-        ([0, 0, 0, 4], range(5), (0, True)),
-        ([4, 4, 4, 0], range(5), (4, False)),  # the grid ends there
-        ([5, 5, 5, 0], (1, 5, 9), (5, False)),  # or has a gap
-    ],
-)
-def test_where_half_is_certified(distance: list[int], ks: tuple[int, ...], expected: tuple[int, bool]) -> None:
-    assert at_half(np.array(distance), tuple(ks)) == expected
 
 
 def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: Path) -> None:
@@ -379,6 +368,52 @@ def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path)
     assert (2 * rows["accuracy"]).to_numpy() == pytest.approx((rows["low"] + rows["high"]).to_numpy()), "of two draws"
     needed = rows.set_index(["profile", "eps"])["sigma"]
     assert needed["paper", 0.5] > 3 * needed["ours", 0.5] > 3 * needed["ours", 2.0]
+
+
+# -- reproduction looseness --------------------------------------------------------------------------------------------
+
+
+FEW = (
+    "dataset=blobs_overlapping",
+    "dataset.n_train=6",
+    "dataset.test_fraction=1",
+    "model=linear",
+    "training.chosen_on=null",
+)
+MINIMISED = ("certificate=erm", "training=recipe", "training.weight_decay=0.03")
+
+
+@pytest.mark.parametrize("relation", ["remove", "add_remove"])
+def test_the_truth_lies_between_certificate_and_attack(tmp_path: Path, relation: str) -> None:
+    """And is what trying every removal by hand finds, where records only go."""
+    entry = entry_of("looseness", tmp_path, (*FEW, *MINIMISED), {"ours": Profile(privacy=relation)})  # type: ignore[arg-type]
+    rows = rows_of(entry, small=[{"title": "few"}], large=[{"title": "few, too"}], queries=4)
+    few, larger = (rows[rows["panel"] == title] for title in ("few", "few, too"))
+    assert (few["certified"] <= few["exact"]).all()
+    assert (few["exact"] <= few["attacked"]).all()
+    assert larger["exact"].isna().all()
+    assert (few["attacked"].to_numpy() == larger["attacked"].to_numpy()).all()
+    if relation == "remove":
+        model = entry.model("ours", [])
+        queries, train = model.problem.dataset.test.features[:4], model.problem.dataset.train
+        nominal, least = model.predict(queries), np.full(4, 7)
+        for kept in product([False, True], repeat=6):
+            other = retrained(model.problem, train.take(np.array(kept)), (0,)).predict(queries)
+            least = np.where(other != nominal, np.minimum(least, 6 - sum(kept)), least)
+        assert few["exact"].tolist() == least.tolist()
+        assert (least < 7).any()
+
+
+def test_the_attack_goes_by_the_records_gradients(tmp_path: Path) -> None:
+    """Of a linear head on one logit: residual times inner product, towards the query's label."""
+    model: Any = Runs(tmp_path, (), Console(quiet=True)).model((*FEW, *MINIMISED), "one logit")
+    records, queries = model.problem.dataset.train, model.problem.dataset.test.features
+    phi, weight = model.phi(records.features), model.trained.weight.numpy()
+    for query in (queries[:1], queries[1:2]):
+        label = torch.from_numpy(model.predict(query))
+        found = influences(model, records, query, label) / 2e-4
+        pull = (phi @ model.phi(query).T)[:, 0] * (2 * label.item() - 1)
+        np.testing.assert_allclose(found, (expit(phi @ weight.T)[:, 0] - records.labels) * pull, rtol=1e-5)
 
 
 @pytest.mark.sweep

@@ -1,0 +1,186 @@
+"""Kind looseness: how many records must change before a label does: certified from below, exact, attacked from above.
+
+Exact: of few records, every edit of so many is made and trained, smaller ones first: any records go, and those come that
+the attack adds. Attacked: a greedy adversary who knows everything, and trains after each of his steps.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, combinations_with_replacement, product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from agt.audit.neighbours import COMES, SIDES, Edited, neighbours_of
+from agt.data.dataset import Records
+from agt.errors import AgtError
+from agt.models.model import Model, fit
+from agt_cli.audit.certificate import ascent, bounds_of, leads
+from agt_cli.runs.prepare import Prepared, RunSettings
+
+from .certified import Count, Panels
+from .figures import marks
+from .kinds import Entry, Figure, Key, Kind, ProfileName, Profiles, Shown, grid, kind, once, through
+
+PART = 4  # a step of the attack is such a part of what it has edited so far
+STEP = 1e-4  # of a difference quotient
+SCALES = (1, 30)  # of a newcomer's features, in units of the query's
+SMALL, LARGE = "", "_large"
+SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)", "exact": "exactly"}
+
+
+@kind
+def looseness(
+    profiles: Profiles, small: Panels, large: Panels, queries: Count = 5, only: tuple[ProfileName, ...] = ()
+) -> Kind:
+    """How many records it takes to change each label: certified, exact, attacked.
+
+    Args:
+        small: runs of so few records that every change of fewer than the attack's can be tried.
+        large: runs of any size, without what is exact. All are of one model: boxes, a tube, or a linear head.
+        queries: the first of the test records.
+        only: the profiles that it is for; none: all.
+    """
+    panels = {panel.title: (size, panel.run) for size, each in ((SMALL, small), (LARGE, large)) for panel in each}
+    keys = grid(profile=[name for name in profiles if not only or name in only], panel=panels)
+
+    def measure(entry: Entry, key: Key) -> Iterator[Key]:
+        size, run = panels[key["panel"]]
+        make = partial(compared, count=queries, exact=size == SMALL)
+        rows = once(entry, key["profile"], run, key["panel"], make, f"looseness of {queries}{size}")
+        return ({"size": size, **row} for row in rows)
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        figures = []
+        for size, part in rows.groupby("size", sort=False):
+            long = part.melt(["panel", "query"], list(SERIES), "series", "k").dropna().replace({"series": SERIES})
+            points = long.sort_values("query", kind="stable").assign(low=long["k"], high=long["k"])
+            draw = partial(
+                marks, x="k", y="query", series="series", panels="panel", xlabel="records", panel="{}", log=size == LARGE
+            )
+            figures.append(Figure(CAPTIONS[str(size)], points, draw, str(size)))
+        return Shown(rows.drop(columns="size"), figures, NOTES)
+
+    return Kind(keys, ("profile", "panel", "query"), through(keys, measure), shown)
+
+
+CAPTIONS = {
+    SMALL: "How many records must change before the label of each query does, in data sets of about a dozen: at least, as "
+    "certified; exactly, every change tried; at most, as a greedy attack found.",
+    LARGE: "The same of larger data sets: the truth lies between what is certified and what the attack found.",
+}
+NOTES = (
+    "Certified: the stable distance, plus 1. Attacked: the fewest changes that a greedy adversary found; a better one may "
+    "need fewer. Exact: the least of all changes that remove any records and, where records may come, add some like the "
+    f"query, {SCALES[0]} or {SCALES[1]} times as long, under another label; with other newcomers it may be less.",
+    "One more than there are records: no such change was found.",
+)
+
+
+def compared(prepared: Prepared, settings: RunSettings, count: int, exact: bool) -> list[Key]:
+    """A row for each query: how many edits change its label; one more than there are records: none is known."""
+    model, rows, test = fit(prepared.problem(settings)), list[Key](), prepared.dataset.test
+    queries, never = np.asarray(test.features[:count]), len(prepared.dataset.train) + 1
+    for row, distance in enumerate(model.certify(queries).stable_distance.tolist()):
+        one = queries[row : row + 1]
+        most = attacked(model, one, never)
+        least = enumerated(model, one, most) if exact else math.nan
+        rows.append({"query": f"query {row + 1}", "certified": min(distance + 1, never), "exact": least, "attacked": most})
+    about = {"records": never - 1, "accuracy": float((model.predict(test.features) == test.labels).mean())}
+    return [{**row, **about} for row in rows]
+
+
+def enumerated(model: Model, query: np.ndarray, most: int) -> int:
+    """The least number of edits that change a query's label, of which ``most`` do: all sets of fewer are tried."""
+    label = model.predict(query)
+    for size in range(1, most):
+        others = neighbours_of(model, list(every_edit(model, query, size)), processes=False)
+        if any(other.predict(query) != label for other in others if not isinstance(other, AgtError)):
+            return size
+    return most
+
+
+def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[Edited]:
+    """Of so many records, that the relation allows: any may go, and those come that the attack adds."""
+    train, kinds = model.problem.dataset.train, kinds_of_newcomers(model, query)
+    for come in range(size + 1 if kinds else 1):
+        for gone in combinations(range(len(train)), size - come):
+            for added in combinations_with_replacement(kinds, come):
+                yield Edited(train, np.array(gone, dtype=np.int64), newcomers(train, query, added, ""), size)
+
+
+# -- the attack --------------------------------------------------------------------------------------------------------
+
+
+def attacked(model: Model, query: np.ndarray, never: int) -> int:
+    """The fewest edits found that change a query's label: greedy, in steps that grow, and shrink once one did it.
+
+    Args:
+        query: [1, ...].
+        never: returned where no fewer do it.
+    """
+    label, edit, now, found = torch.from_numpy(model.predict(query)), Edited(model.problem.dataset.train), model, never
+    bounds: Any = bounds_of(model)
+
+    def lead(of: Model) -> float:
+        return float(leads(bounds.logits(of, query, bounds.parameters(of)), label))
+
+    while step := min(max(1, edit.distance // PART), (found - edit.distance) // 2):
+        edits = list(further(edit, now, query, label, step))
+        pairs = zip(edits, neighbours_of(model, edits, processes=False), strict=True)
+        made = [(next_edit, other) for next_edit, other in pairs if not isinstance(other, AgtError)]
+        if not made:
+            break
+        best, other = min(made, key=lambda pair: lead(pair[1]))
+        if other.predict(query) != label.numpy():
+            found = best.distance
+        else:
+            edit, now = best, other
+    return found
+
+
+def further(of: Edited, model: Model, query: np.ndarray, label: Tensor, step: int) -> Iterator[Edited]:
+    """So many edits more, all of one manner: the records go that hold the label most; or newcomers of one kind come."""
+    distance = of.distance + step
+    if len(there := np.setdiff1d(np.arange(len(of.base)), of.gone)) >= step:
+        order = np.argsort(influences(model, of.base.take(there), query, label), kind="stable")
+        yield replace(of, gone=np.union1d(of.gone, there[order[:step]]), distance=distance)
+    for each in kinds_of_newcomers(model, query):
+        come = (*of.come, *newcomers(of.base, query, [each] * step, f"{distance}."))
+        yield replace(of, come=come, distance=distance)
+
+
+def kinds_of_newcomers(model: Model, query: np.ndarray) -> list[tuple[int, int]]:
+    """(scale of the features, label): like the query, under another label; none where records only go."""
+    labels = [label for label in range(model.problem.classes) if label != model.predict(query)]
+    return list(product(SCALES, labels)) if COMES in SIDES[model.problem.settings.relation.name] else []
+
+
+def newcomers(base: Records, query: np.ndarray, kinds: Sequence[tuple[int, int]], prefix: str) -> tuple[Records, ...]:
+    """One of each of these kinds, under names that begin so."""
+    if not kinds:
+        return ()
+    scales, labels = np.array(kinds, dtype=np.int64).T
+    features = query * scales.reshape(-1, *[1] * (query.ndim - 1))
+    names = np.array([f"{prefix}{at}" for at in range(len(kinds))])
+    return (Records(features.astype(base.features.dtype), labels, names, names, np.zeros(len(kinds), dtype=bool)),)
+
+
+def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -> np.ndarray:
+    """[n] by how much each record's loss falls as parameters move to where the label leads by more, most first when sorted:
+    a small step of training without it goes the other way."""
+    bounds, up, labels = bounds_of(model), ascent(model, query, label), torch.from_numpy(records.labels)
+    features = np.asarray(records.features)
+
+    def losses(step: float) -> np.ndarray:
+        moved = {name: each + step * up[name] for name, each in bounds.parameters(model).items()}
+        with torch.no_grad():
+            return softplus(-leads(bounds.logits(model, features, moved), labels)).numpy()
+
+    return losses(STEP) - losses(-STEP)
