@@ -20,6 +20,8 @@ def test_it_is_certified_audited_and_verified_and_releases_nothing(agt: Agt) -> 
     for accounting in ("rigorous", "paper"):
         told = agt("predict", "run=latest", "mechanism.eps=1", f"accounting={accounting}", "ledger=none")
         assert (told.code, "against poisoning, and no release mechanism takes them" in told.err) == (2, True)
+    planned = agt("plan", "run=latest")
+    assert (planned.code, "no release can be planned by them" in planned.err) == (2, True)
     for command in (("audit", "membership"), ("unlearn", "ids=none.csv")):
         refused = agt(*command, "run=latest")
         assert (refused.code, "relation=perturb: its certificates count changed features" in refused.err) == (2, True)
