@@ -2,7 +2,7 @@
 
     release.json     classes, the dataset's public constants, the public features, the claim in words, what was declared
     weights.npz      the released weights; matrices of the public features, where there are any
-    README.md        the claim, and ten lines of plain NumPy that answer as agt does
+    README.md        the claim, and a few lines of plain NumPy that answer as agt does
     manifest.json    every file's hash; its own is the folder's digest
 
 Formal guarantees
@@ -324,10 +324,11 @@ TABLE_LINES = (
     """\
 import csv, json, numpy as np
 r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
-m, gone = r["missing"], lambda v: v in r["missing"] or np.isnan(float(v))
-make = {"range": lambda v, low, high: 0 if gone(v) else 2 * (np.clip(float(v), low, high) - low) / (high - low) - 1,
-        "from": lambda v, edge, unit: 0 if gone(v) else unit if float(v) >= edge else -unit, "unknown": gone,
-        "is": lambda v, w: v == w, "other": lambda v, *w: v not in [*w, *m], "missing": lambda v: v in m}
+m, day = r["missing"], lambda v: np.datetime64(v.strip(), "us").astype(int) / 864e8
+number = lambda v: np.nan if v in m else day(v) if v.strip()[4:8:3] == "--" else float(v)
+make = {"range": lambda v, low, high: np.nan_to_num(2 * (np.clip(number(v), low, high) - low) / (high - low) - 1),
+        "from": lambda v, edge, unit: unit * (1.0 * (number(v) >= edge) - (number(v) < edge)), "missing": lambda v: v in m,
+        "unknown": lambda v: np.isnan(number(v)), "is": lambda v, w: v == w, "other": lambda v, *w: v not in [*w, *m]}
 for row in csv.DictReader(open("queries.csv", encoding=r["encoding"], newline=""), delimiter=r["separator"]):
     x = np.array([make[kind](row[column], *values) for column, kind, *values in r["columns"]], np.float32).astype(float)
 """

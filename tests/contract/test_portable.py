@@ -28,7 +28,13 @@ N = 120
 ODD = "Straße, no. 1"
 LABELS = np.arange(N) % 2
 AGE = np.where(LABELS, 60.0, 30.0) + RNG.uniform(-9, 9, N).round(1)
-TABLE = {"age": AGE, "net.income €": RNG.normal(40, 9, N).round(2), ODD: RNG.choice(["a b", "ü", "7"], N), "y": LABELS}
+TABLE = {
+    "age": AGE,
+    "net.income €": RNG.normal(40, 9, N).round(2),
+    "since": "2021-07-01",
+    ODD: RNG.choice(["a b", "ü", "7"], N),
+    "y": LABELS,
+}
 VECTORS = {"x": RNG.normal(size=(N, 2, 2)).astype(np.float32) + LABELS[:, None, None], "label": LABELS}
 HEAD = ("training=generic", "training.lr=0.3", "training.chosen_on=public", "certificate=stability", "training.clip=0.5")
 LINEAR = (*HEAD, "training.loss=binary_cross_entropy", "model=linear", "compute.threads=1")
@@ -36,7 +42,7 @@ COLUMNS = {
     "defaults": ["table", "_self_"],
     "path": "t.csv",
     "label": "y",
-    "numeric": {"age": [18, 100], "net.income €": [0, 80]},
+    "numeric": {"age": [18, 100], "net.income €": [0, 80], "since": ["2020-01-01", "2024-01-01"]},
     "categorical": {ODD: ["a b", "ü", 7]},
     "classes": [0, 1],
     "missing": "indicator",
@@ -90,7 +96,7 @@ def published(home: Path, name: str, table: pd.DataFrame) -> Path:
     assert main(["train", "--config-dir", str(home / "conf"), *RUNS[name], *into]) == 0
     asked = (f"run={home / 'train'}", f"inputs={write_queries(home, name)}", f"hydra.run.dir={home / 'predict'}")
     shrink = ("mechanism.shrink=true",) if name == "drawn in" else ()
-    assert main(["predict", *asked, f"output_dir={home}", *RELEASE, *shrink, "-q", "--json"]) == 0
+    assert main(["predict", *asked, f"output_dir={home}", *RELEASE, *shrink, "force=true", "-q", "--json"]) == 0
     return home
 
 
@@ -117,7 +123,10 @@ def write_queries(folder: Path, name: str) -> Path:
     else:
         odd = rng.choice(["a b", "ü", "7", "nowhere", "", "NA", " ü", "7.0", "x,y", 'say "no"'], 500)
         age = rng.choice(["20", "55.5", " 70", "-3", "1e3", "", "NaN", "NAN", " -nan", "0.1e2"], 500)
-        columns = {ODD: odd, "net.income €": rng.normal(40, 60, 500), "unused": 1, "age": age}
+        since = rng.choice(
+            ["2019-12-31", *["2021-07-01 06:30", " 2023-01-01T23:59:59.5", "NA", "19000"] * 3, "1.2e-5"], 500
+        )
+        columns = {ODD: odd, "net.income €": rng.normal(40, 60, 500), "unused": 1, "age": age, "since": since}
     pd.DataFrame(columns).to_csv(folder / "queries.csv", index=False)
     return folder / "queries.csv"
 
@@ -144,14 +153,14 @@ def test_the_release_answers_without_the_run(home: Home, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_ten_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Path, name: str) -> None:
+def test_a_few_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Path, name: str) -> None:
     """The lines of the README themselves, in a folder with the release and the queries, with NumPy and nothing else."""
     there = home(name)
     shutil.copytree(there / "predict" / "release", tmp_path / "published")
     shutil.copy(queries_of(there), tmp_path / "published")
     lines = re.search(r"```python\n(.*?)```", (tmp_path / "published" / "README.md").read_text(), re.S)
     assert lines is not None
-    assert lines[1].count("\n") <= 10
+    assert lines[1].count("\n") <= 11
     packages, installed = tmp_path / "packages", Path(np.__file__).parent
     packages.mkdir()
     for found in (installed, installed.parent / "numpy.libs"):
