@@ -307,6 +307,7 @@ def fit(
     certificate: str | CertificateConfig | Mapping[str, Any] | None = None,
     features: str | Mapping[str, Any] | None = None,
     relation: RelationName = "add_remove",
+    radius: float | None = None,
     unit_rows: int = 1,
     ks: int | Iterable[int] = 50,
     members: int = 1,
@@ -339,6 +340,7 @@ def fit(
         features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
+        radius: by how much each feature may move, under relation=perturb.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
         members: trained on disjoint shards, answering by certified vote; 1: no ensemble, and of votes the recipe's number.
@@ -357,7 +359,7 @@ def fit(
         DataError: data that cannot be used.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
+    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation")
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind, own = _with_learner(_with_features(kind, features), learner)

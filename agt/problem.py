@@ -64,6 +64,7 @@ class Settings:
         pick_device(self.compute)
         check_open(self.training, self.certificate.name)
         _check_flips(self)
+        _check_features(self)
         if self.certificate.linear:
             _check_linear(self)
         elif not self.certificate.boxes:
@@ -209,6 +210,16 @@ def _check_flips(settings: Settings) -> None:
     if relation.unit_rows > 1:
         raise ConfigError(
             f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1"
+        )
+
+
+def _check_features(settings: Settings) -> None:
+    """Refuse batches and shards where features move, and with them names that are hashes of content; by key."""
+    count, members = settings.training.batch.count, settings.ensemble.members
+    if RELATIONS[settings.relation.name].features and (count > 1 or members > 1):
+        raise ConfigError(
+            f"relation=perturb: training.batch.count={count} ensemble.members={members}: ids are hashes of features unless "
+            "given, so a record that moves may come to another batch or shard: use 1 of each"
         )
 
 

@@ -8,6 +8,7 @@ sums of the records' upper and lower bounds, low_r(u) the sum of the r least u, 
 | add_remove       | U + r Q                        | B       | k records added or removed       | yes       |
 | remove           | U - low_r(min(u, 0))           | B       | k records removed                | no        |
 | substitute       | U - low_r(min(u, 0)) + r Q     | B       | k records replaced               | yes       |
+| perturb          | U + top_r(max(u' - u, 0))      | B       | k records' features moved        | yes       |
 | paper_privacy    | U - low_r(u) + r Q             | b       | k records removed and k added    | yes       |
 | paper_unlearning | U - low_r(u)                   | b - r   | k records removed                | no        |
 
@@ -29,6 +30,14 @@ Formal guarantees
     flip. The records stay and up to k labels change, so no batch's size, and no sum but by what labels do. No rule here is
     for boxes: ``moving`` refuses it; certificates/flips.py counts it, and training/linear.py bounds what it does. Ids are
     made without labels (``Dataset.label_free``), so one flip changes one batch of an epoch and one member.
+    perturb. Labels and ids stay; of up to r private records, features may move, each by at most ``radius``. Let theta' lie
+    in the box. A record that stays has its gradient in [l, u]; one that moved in [l', u'], the bounds of the same passes
+    begun at the whole ball (``ball``). So a sum is at most that of all u and, of the records S that moved, of u' - u: at
+    most U + top_r(max(u' - u, 0)), parameter by parameter, whichever r private records S are. The lower end mirrors it,
+    with l - l'. ``deviations`` counts these in twos of quanta, rounded up, so that none is above Q. Boxes hold, and do not
+    nest: a record that moved may move as far again, so the ball of k - 1 around a neighbour is no part of that of k, and
+    nothing may be released by them (``Relation.alone``). A record that moves must not change its batch or shard, as its id
+    would where that is a hash of it: problem.py refuses more than one batch or member.
     One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
     and none gone: a shard sees such halves of an edit (certificates/votes.py). Boxes hold and nest for them. Write B(D, r)
     for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
@@ -39,7 +48,8 @@ Formal guarantees
     too, and where r >= b the rule is the whole [-gamma, gamma].
     Range. A batch has b <= n_max <= 2^30 records and r <= 2^30 (settings.MOST_ROWS; BatchPlan and ``rows_at_stake`` see to
     it), and |l|, |u| <= Q. Sums of bounds and of selected bounds are at most b Q <= 2^60 in size, U - low_r is a sum of at
-    most b bounds again, and r Q <= 2^60: every numerator is at most 2^61 in size, and int64 holds it.
+    most b bounds again, r Q <= 2^60, and deviations are at most 2 b Q: every numerator is at most 3 2^60 in size, and int64
+    holds it.
     Rounding. A constant divisor: an integer beyond 2^53 is rounded to the nearest double, then the quotient and the product
     with gamma / Q are; each is monotone, and the nominal run, those of neighbours and both ends of every box take the same
     three operations with the same constants. An integer between two others stays between them: nothing needs widening.
@@ -49,15 +59,17 @@ Formal guarantees
     exact in float64, hence so is the comparison of their means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from agt.bounds.interval import Interval
+from agt.bounds.rules import Gradient
 from agt.errors import ConfigError
-from agt.kernels.reference import QUANTA
+from agt.kernels.reference import QUANTA, quantised
 from agt.settings import MOST_ROWS, RelationName
 
 EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly
@@ -89,6 +101,7 @@ class Relation:
         moved: how many units one k takes out and puts in, together; a record under another label is one gone and one come.
         labels: labels alone change.
         edit: one k in words, ``{one}`` being the record or unit.
+        features: features alone change, within a radius.
     """
 
     name: RelationName
@@ -102,16 +115,20 @@ class Relation:
     moved: int
     labels: bool
     edit: str
+    features: bool = False
 
     @property
-    def ball(self) -> str:
-        """What one k counts, in words, where every record is a unit of its own."""
-        return self.ball_of(1)
+    def alone(self) -> str:
+        """Why no release mechanism may use its certificates, and what alone they are for; empty: it may."""
+        if self.features:
+            return "neighbours' boxes do not nest: certificates about features within a radius are against poisoning"
+        one_way = "condition g (symmetric relation) does not hold: certificates about removals alone are for unlearning"
+        return "" if self.symmetric else one_way
 
-    def ball_of(self, unit_rows: int) -> str:
+    def ball_of(self, unit_rows: int = 1, radius: float | None = None) -> str:
         """What one k counts, in words."""
         many = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
-        return self.counts.format(many=many)
+        return self.counts.format(many=many, radius="a public radius" if radius is None else f"{radius:g}")
 
     def neighbours(self, unit_rows: int) -> str:
         """Which datasets are neighbours, in words."""
@@ -181,9 +198,15 @@ def moving(name: RelationName) -> Relation:
     """The relation of this name, if its edits move whole records.
 
     Raises:
-        ConfigError: labels alone change, of which a batch's sum of gradients tells nothing.
+        ConfigError: labels alone change, of which a batch's sum of gradients tells nothing; or features alone, which boxes
+            alone follow.
     """
     rule = RELATIONS[name]
+    if rule.features:
+        raise ConfigError(
+            f"relation={name}: features that move within a radius are bounded by boxes alone, without noise: use "
+            "certificate=box; or relation=substitute, to which they are a record replaced"
+        )
     if rule.labels:
         raise ConfigError(
             f"relation={name}: changed labels are counted by linear heads alone: use certificate=votes learner=ridge "
@@ -191,6 +214,39 @@ def moving(name: RelationName) -> Relation:
             "to which a flip is a record replaced"
         )
     return rule
+
+
+def ball(x: Tensor, radius: float, ks: int) -> Interval:
+    """[ks, n, ...]: what features [n, ...] are where each may move by ``radius``, as they are read in x's precision.
+
+    Formal guarantees
+        Let v be a feature as it is kept, |v' - v| <= radius, eps the dtype's spacing at 1. Reading rounds either by half of
+        eps at most, relatively, or by less than ``tiny``; in all by less than eps (|x| + radius) + tiny, and the sum
+        here, in float64, by less than as much again. Rounding to the dtype is monotone, and x' is of the dtype.
+    """
+    info, exact = torch.finfo(x.dtype), x.double()
+    reach = radius + 2 * info.eps * (exact.abs() + radius) + 2 * info.tiny
+    lower, upper = (end.to(x.dtype).expand(ks, *x.shape) for end in (exact - reach, exact + reach))
+    return Interval(lower, upper)
+
+
+def deviations(near: Gradient, far: Gradient, product: str) -> Iterator[Gradient]:
+    """How far each record's bounds ``far`` reach beyond those ``near``: [K, records, parameters], some records at a time.
+
+    In twos of quanta, rounded up, 0 to Q each: the lower end is the one below less Q, the upper end Q less the one above,
+    so that a selection's greatest and least are the farthest; ``farthest`` makes sums of deviations of its sums.
+    """
+    blocks = (quantised(each.d, each.x, product) for each in (near, far))
+    for inner, outer in zip(*blocks, strict=True):
+        below, above = inner.lower - outer.lower, outer.upper - inner.upper
+        lower, upper = ((gap.clamp(min=0) / 2).ceil().flatten(2) for gap in (below, above))
+        yield Gradient(near.parameter, Interval(lower - QUANTA, QUANTA - upper), None)
+
+
+def farthest(greatest: Tensor, least: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """What ``direction`` takes away, in quanta, of the sums [K, ...] over ``counts`` [K] records that were selected."""
+    shift = QUANTA * counts.view(-1, *[1] * (greatest.dim() - 1))
+    return 2 * (greatest + shift), 2 * (least - shift)
 
 
 def _divide(total: Tensor, divisor: Tensor, clip: float) -> Tensor:
@@ -257,6 +313,20 @@ RELATIONS: dict[str, Relation] = {
             moved=2,
             labels=True,
             edit="{one} given another label; its features, and who is among the records, are not protected",
+        ),
+        Relation(
+            "perturb",
+            "up to k {many} given other features, each within {radius} of what it was; labels, ids and split stay",
+            symmetric=True,
+            selects=True,
+            capped=True,
+            adds=False,
+            mean=False,
+            touches=1,
+            moved=2,
+            labels=False,
+            edit="{one} given other features within a public radius",
+            features=True,
         ),
         Relation(
             "paper_privacy",

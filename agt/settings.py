@@ -26,7 +26,7 @@ from agt.store import Broken, parse_json
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "flip", "paper_privacy", "paper_unlearning"]
+RelationName = Literal["add_remove", "remove", "substitute", "flip", "perturb", "paper_privacy", "paper_unlearning"]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
@@ -110,10 +110,22 @@ class KGridConfig:
 
 @schema
 class RelationConfig:
-    """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2)."""
+    """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2).
+
+    Attributes:
+        radius: by how much perturb lets each feature move, as the head takes it; a public constant. None: the others'.
+    """
 
     name: RelationName
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    radius: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if (self.name == "perturb") != (self.radius is not None):
+            raise ValueError(
+                "relation=perturb, and it alone, needs relation.radius: by how much each feature may move, a public "
+                "constant in units of the features as the head takes them"
+            )
 
 
 @schema

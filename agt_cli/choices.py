@@ -52,6 +52,7 @@ _LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at v
     "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
     "features": {"root": 1.0, "order": 2, "weight": 1.0},
     "certificate": {"learner": "ridge"},
+    "relation": {"radius": None},
 }
 _SAYS = ("chosen_on", "chosen_for", "chosen_from")
 _BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"

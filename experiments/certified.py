@@ -365,7 +365,10 @@ def training_curve(
 
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
-        about = {"k counts": RELATIONS[relation].ball, "accuracy at the start": float(frame["nominal_accuracy"].iloc[0])}
+        about = {
+            "k counts": RELATIONS[relation].ball_of(),
+            "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
+        }
         return ({**row, **about, "epochs": int(frame["epoch"].max())} for row in frame.to_dict("records"))
 
     def shown(rows: pd.DataFrame) -> Shown:

@@ -62,7 +62,14 @@ def looseness(
             long = part.melt(["panel", "query"], list(SERIES), "series", "k").dropna().replace({"series": SERIES})
             points = long.sort_values("query", kind="stable").assign(low=long["k"], high=long["k"])
             draw = partial(
-                marks, x="k", y="query", series="series", panels="panel", xlabel="records", panel="{}", log=size == LARGE
+                marks,
+                x="k",
+                y="query",
+                series="series",
+                panels="panel",
+                xlabel="records changed",
+                panel="{}",
+                log=size == LARGE,
             )
             figures.append(Figure(CAPTIONS[str(size)], points, draw, str(size)))
         return Shown(rows.drop(columns="size"), figures, NOTES)
@@ -71,9 +78,10 @@ def looseness(
 
 
 CAPTIONS = {
-    SMALL: "How many records must change before the label of each query does, in data sets of about a dozen: at least, as "
-    "certified; exactly, every change tried; at most, as a greedy attack found.",
-    LARGE: "The same of larger data sets: the truth lies between what is certified and what the attack found.",
+    SMALL: "How many records must change before the label of each query does: at least, as certified; at most, as a greedy "
+    "attack found; exactly, every set of removals and of newcomers like the query tried.",
+    LARGE: "How many records must change before the label of each query does: at least, as certified; at most, as a greedy "
+    "attack found. The truth lies between.",
 }
 NOTES = (
     "Certified: the stable distance, plus 1. Attacked: the fewest changes that a greedy adversary found; a better one may "

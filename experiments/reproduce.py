@@ -407,7 +407,9 @@ def _words(profile: Profile) -> str:
         if profile.accounting == "rigorous"
         else "accounting=paper: no proof of privacy"
     )
-    return f"{privacy.name}: k counts {privacy.ball}; unlearning with {unlearning.name}: {unlearning.ball}; {proof}"
+    return (
+        f"{privacy.name}: k counts {privacy.ball_of()}; unlearning with {unlearning.name}: {unlearning.ball_of()}; {proof}"
+    )
 
 
 def _refresh_overview(folder: Path, console: Console) -> None:

@@ -85,7 +85,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].ball
+        return RELATIONS[self.relation].ball_of()
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ JOBS: dict[str, Callable[[], Fitted]] = {
     **{f"box, {name}": lambda name=name: box(name) for name in ("add_remove", "paper_privacy", "paper_unlearning")},
     "box, remove, public records": lambda: box("remove", public=np.arange(400) % 5 == 0),
     "box, substitute, units, momentum": lambda: box("substitute", unit_rows=2, momentum=0.9, ks=[0, 1, 4]),
+    "box, perturb": lambda: box("perturb", radius=0.05, batch={"count": 1}),
     "box, fewer fragments than processes": lambda: box("remove", fragment=150, network=()),
     "box, noise": lambda: noisy(5),
     "stability": lambda: trained(3000, features="fourier", **FEW_STEPS),

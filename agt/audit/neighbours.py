@@ -45,12 +45,14 @@ SIZES = (1.0, 30.0, 1e4)  # of features, in units of the ranges that were seen; 
 FARTHER = (1e6, 1e15, 1e30)
 HALVINGS = 60  # of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
+Uphill = Callable[[Records], np.ndarray]
 NAMES = 24  # tried for a newcomer
 BOTH, LEAVES, COMES = (True, True), (True, False), (False, True)
 SIDES = {
     "add_remove": (LEAVES, LEAVES, COMES, COMES, COMES),
     "remove": (LEAVES,),
     "substitute": (BOTH, BOTH, BOTH, LEAVES, COMES),
+    "perturb": (BOTH,),
     "paper_privacy": (BOTH, BOTH, BOTH, LEAVES, COMES),
     "paper_unlearning": (LEAVES,),
 }
@@ -260,6 +262,7 @@ class Terms:
         ensemble: who is in which shard.
         low, high: [...] the least and greatest of each feature of a record.
         boxes: parameters are bounded one by one, so that a newcomer hurts most in a corner.
+        radius: how far features may move, where they alone do.
     """
 
     relation: str
@@ -271,6 +274,7 @@ class Terms:
     low: np.ndarray
     high: np.ndarray
     boxes: bool
+    radius: float | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> "Terms":
@@ -282,7 +286,7 @@ class Terms:
         plan = recipe.plan(problem.trained_on)
         return cls(
             settings.relation.name, settings.relation.unit_rows, problem.classes, plan, weights(recipe.training, plan),
-            settings.ensemble, low, high, settings.certificate.name == "box",
+            settings.ensemble, low, high, settings.certificate.name == "box", settings.relation.radius,
         )  # fmt: skip
 
 
@@ -299,14 +303,17 @@ class Editor:
     Args:
         terms: what it goes by.
         rng: of every choice.
+        uphill: records -> the signs of the directions in which the model's loss at each rises.
     """
 
-    def __init__(self, terms: Terms, rng: np.random.Generator) -> None:
-        self.terms, self.rng, self.made = terms, rng, 0
+    def __init__(self, terms: Terms, rng: np.random.Generator, uphill: Uphill = lambda records: np.zeros(1)) -> None:
+        self.terms, self.rng, self.uphill, self.made = terms, rng, uphill, 0
         self.plan = replace(terms.plan, n_max=_PROBED)
 
     def step(self, of: Edited, target: Target) -> Edited:
         """One k further: what the relation counts as one."""
+        if self.terms.radius is not None:
+            return self._moved(of, self.terms.radius, target)
         sides = SIDES[self.terms.relation]
         gone, come = sides[self.rng.integers(len(sides))]
         leaving, why = self._leaving(of, target) if gone else (None, "")
@@ -323,6 +330,8 @@ class Editor:
         """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
         replaces."""
         target = Target(np.zeros(self.terms.low.size), 0)
+        if self.terms.radius is not None:
+            return self.step(of, target)
         leaving, why = self._leaving(of, target) if BOTH in SIDES[self.terms.relation] else (None, "")
         left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
         self.made += 1
@@ -336,6 +345,22 @@ class Editor:
         return replace(
             of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
         )
+
+    def _moved(self, of: Edited, radius: float, target: Target) -> Edited:
+        """One k further: a unit that had not moved moves within the ball, mostly to a corner of it."""
+        unit, why = self._leaving(of, target)
+        rows = np.flatnonzero(of.base.units == unit) if unit is not None else of.gone[:0]
+        there, way = of.base.take(rows), str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
+        signs = self.rng.choice([-1.0, 1.0], there.features.shape)
+        if way == "against":
+            away = np.where(there.labels == target.label, -1.0, 1.0)
+            signs = np.outer(away, np.sign(target.query)).reshape(signs.shape)
+        elif way != "anywhere":
+            signs = self.uphill(there) * (1 if way == "uphill" else -1)
+        share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
+        moved = replace(there, features=(there.features + share * radius * signs).astype(there.features.dtype))
+        gone, story = np.union1d(of.gone, rows), (*of.story, f"{why} moved {way}")
+        return replace(of, gone=gone, come=(*of.come, moved), distance=of.distance + 1, story=story)
 
     def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
         """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""

@@ -187,9 +187,10 @@ class Network:
         return rounding.widen((margins.lower, margins.upper), 2 * self.last.rounding_of(hidden, box, rounding))
 
     def factors(
-        self, x: Tensor, labels: Tensor, box: Intervals, rounding: Rounding, scale: float = 1.0
+        self, x: Tensor | Interval, labels: Tensor, box: Intervals, rounding: Rounding, scale: float = 1.0
     ) -> Iterator[Factors]:
-        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per trained layer, last first."""
+        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per trained layer, last first; of x
+        [n, ...], or of all records in an interval [K, n, ...]."""
         box = self.collapse(box)
         inputs = self._bound(self.rules, x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
@@ -205,9 +206,11 @@ class Network:
         rule = self.trained(factors.name)
         return rule.gradients(factors.d.double(), factors.x.double(), rounding.double(), self.products)
 
-    def _bound(self, rules: tuple[LayerRule, ...], x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
+    def _bound(
+        self, rules: tuple[LayerRule, ...], x: Tensor | Interval, box: Intervals, rounding: Rounding
+    ) -> list[Interval]:
         """Bounds on the input of each of the rules, the first ones of the head, and on the output of the last."""
-        values = [Interval.point(x[None])]
+        values = [x if isinstance(x, Interval) else Interval.point(x[None])]
         for rule in rules:
             values.append(rule.bound(values[-1], box, rounding, self.products))
         return values

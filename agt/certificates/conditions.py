@@ -174,5 +174,5 @@ def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, step
 def symmetric_fact(relation: RelationConfig) -> Fact:
     """Condition g, which the relation alone decides."""
     rule = RELATIONS[relation.name]
-    ball = f"{relation.name}: {rule.ball}"
+    ball = f"{relation.name}: {rule.ball_of(radius=relation.radius)}"
     return proved(ball) if rule.symmetric else void(f"{ball}; certificates about removals alone")

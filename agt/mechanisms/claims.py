@@ -215,15 +215,13 @@ def claim(
         output: what is released.
 
     Raises:
-        ConfigError: the relation is one-sided or, under ``rigorous``, a condition that it rests on does not hold.
+        ConfigError: the relation's certificates are for something else or, under ``rigorous``, a condition that it rests
+            on does not hold.
     """
     for name, value, choices in (("accounting", accounting, Accounting), ("counting", counting, Counting)):
         check_choice(value, choices, name)
-    if not RELATIONS[relation.name].symmetric:
-        raise ConfigError(
-            f"relation={relation.name}: condition g (symmetric relation) does not hold: certificates about removals alone "
-            f"are for unlearning, and no release mechanism takes them; {_REMEDY['g']}"
-        )
+    if alone := RELATIONS[relation.name].alone:
+        raise ConfigError(f"relation={relation.name}: {alone}, and no release mechanism takes them; {_REMEDY['g']}")
     needed = _needed(conditions, mechanism, counting)
     reasons = [reason_of(condition) for condition in needed if not condition.held]
     if voting == "published" and mechanism.needs == "distance":

@@ -360,7 +360,13 @@ def plan(
         queries: how many may share a total.
         names: which mechanisms; None: all that the model can use.
         on_progress: called as queries are certified.
+
+    Raises:
+        ConfigError: features alone move, so that no mechanism takes the certificates.
     """
+    rule = RELATIONS[model.problem.settings.relation.name]
+    if rule.features:
+        raise ConfigError(f"relation={rule.name}: {rule.alone}, and no release can be planned by them")
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     weights = weights_on_offer(model, features, labels)
     names = applicable(evidence) if names is None else tuple(names)

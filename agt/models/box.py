@@ -187,11 +187,14 @@ def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype:
     sparse = "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours"
     loose = "Rump's product of scalars is widened for containment, not proved to nest in its last digits"
     nested = "interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"
-    mean = "the mean over what is left does not nest under removals from other datasets"
+    loose_step = {
+        "paper_unlearning": "the mean over what is left does not nest under removals from other datasets",
+        "perturb": "a record whose features moved may move as far again, so boxes of neighbours do not nest",
+    }
     widened = f"{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers"
     return {
         "a": proved(f"the grid is every integer 0..{kgrid.ks[-1]}") if kgrid.dense else void(sparse),
-        "d": void(mean) if relation.name == "paper_unlearning" else proved(nested),
+        "d": void(loose_step[relation.name]) if relation.name in loose_step else proved(nested),
         "f": proved(widened) if product == "exact" else void(f"{loose}: use training.product=exact"),
     }
 

@@ -51,7 +51,7 @@ from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA, Extremes
 from agt.kernels.select import pick_device, pick_kernel
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.relations import Sums, moving, rows_at_stake
+from agt.relations import RELATIONS, Sums, ball, deviations, farthest, moving, rows_at_stake
 from agt.settings import Positive, RelationName, TrainingConfig, schema, validate
 from agt.training.batches import Recipe, Stream, check_sizes, check_unit_rows, selected_sums
 from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
@@ -185,7 +185,8 @@ class TrainingRun:
         on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
-        training, self.relation = recipe.training, moving(recipe.relation.name)
+        training, self.radius, rule = recipe.training, recipe.relation.radius, RELATIONS[recipe.relation.name]
+        self.relation = rule if rule.features else moving(rule.name)
         device = pick_device(recipe.compute)
         self.kernel = pick_kernel(recipe.compute)
         self.network = Network.of(head, training.loss, recipe.classes, self.kernel.products(training.product))
@@ -282,13 +283,15 @@ class TrainingRun:
         for piece, x, y in self.stream.fragments(rows, eligible):
             for part, selector in zip(parts, selectors, strict=True):
                 here = slice(part.start - group.start, part.stop - group.start)
-                for parameter, d, inputs in self._gradients(x, y, part):
+                for near, far in self._gradients(x, y, part):
+                    parameter, d, inputs = near
                     sums = self.kernel.bound_sum(d, inputs, self.training.product)
                     low, high = self.network.expand(parameter, *sums)
                     lower[parameter][here] += low.reshape(lower[parameter][here].shape)
                     upper[parameter][here] += high.reshape(upper[parameter][here].shape)
                     if selector and piece.start < eligible:
-                        selector[parameter].update(d, inputs)
+                        for each in [near] if far is None else deviations(near, far, self.training.product):
+                            selector[parameter].update(each.d, each.x)
             self.done += len(x) * (group.stop - group.start)
             self._report()
         batch = {n: Sums(lower[n], upper[n]) for n in lower}
@@ -299,7 +302,14 @@ class TrainingRun:
         self.done = done + len(rows) * (group.stop - group.start)
         return batch
 
-    def _gradients(self, x: Tensor, y: Tensor, part: slice) -> Iterator[Gradient]:
+    def _gradients(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[Gradient, Gradient | None]]:
+        """``_passed`` of the records, and beside it of the balls of their features, where features move."""
+        near = self._passed(x, y, part)
+        if self.radius is None:
+            return ((each, None) for each in near)
+        return zip(near, self._passed(ball(x, self.radius, part.stop - part.start), y, part), strict=True)
+
+    def _passed(self, x: Tensor | Interval, y: Tensor, part: slice) -> Iterator[Gradient]:
         """Bounds on the scaled per-record gradients in each parameter, all records at once or some after others."""
         rounding = self.rounding[part]
         for factors in self.network.factors(x, y, part_of(self.bounds, part), rounding, self._scale):
@@ -311,17 +321,20 @@ class TrainingRun:
             return {}
         counts = self._counts(part, batch, eligible)
         point = self.network.collapse_point(self.point)
-        shapes = {n: tuple(p.shape) if p.dim() < 3 else (p.numel(),) for n, p in point.items()}
-        return {n: self.kernel.extremes(counts, s, self.relation.capped, self.training.product) for n, s in shapes.items()}
+        flat = self.radius is not None
+        shapes = {n: (p.numel(),) if flat or p.dim() > 2 else tuple(p.shape) for n, p in point.items()}
+        capped = self.relation.capped and not flat
+        return {n: self.kernel.extremes(counts, s, capped, self.training.product) for n, s in shapes.items()}
 
     def _selected(self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]) -> tuple[Tensor, Tensor]:
         """This process's part of the selections' sums."""
         pairs = zip(selectors, counts, strict=True)
         results = [selected_sums(processes(), selector[name], some) for selector, some in pairs]
         greatest, least = (torch.cat(tensors) for tensors in zip(*results, strict=True))
-        greatest, least = self.network.expand(name, greatest, least)
-        shape = (len(greatest), *self.point[name].shape)
-        return greatest.reshape(shape), least.reshape(shape)
+        if self.radius is not None:
+            greatest, least = farthest(greatest, least, torch.cat(counts) * (processes().rank == 0))
+        shape = self.network.collapse_point(self.point)[name].shape
+        return self.network.expand(name, greatest.reshape(-1, *shape), least.reshape(-1, *shape))
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         stakes = self.stakes[part]

@@ -107,6 +107,14 @@ def leads(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(1, own)[:, 0] - logits.scatter(1, own, -math.inf).amax(dim=1)
 
 
+def uphill(model: Any, records: Records) -> np.ndarray:
+    """[n, ...] the signs of the directions in which each record's label loses its lead."""
+    x = torch.from_numpy(np.array(records.features)).double().requires_grad_()
+    lead = leads(BoxBounds.logits(model, x, model.box.nominal), torch.from_numpy(records.labels))
+    (slope,) = torch.autograd.grad(lead.sum(), x)
+    return -slope.sign().numpy()
+
+
 class Bounds:
     """What bounds a model's parameters. A kind says its own, but where bounds do not depend on the records."""
 
@@ -124,12 +132,12 @@ class BoxBounds(Bounds):
         return model.box.nominal
 
     @staticmethod
-    def logits(model: BoxModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
+    def logits(model: BoxModel, query: np.ndarray | Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """The network's, with other parameters."""
         training = model.settings.training
         network = Network.of(model.head, training.loss, model.problem.classes)
-        x = torch.from_numpy(np.array(query)).to(getattr(torch, training.dtype))
-        return network.logits(x, dict(parameters)) - network.loss.threshold
+        x = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
+        return network.logits(x.to(getattr(torch, training.dtype)), dict(parameters)) - network.loss.threshold
 
     @staticmethod
     def within(model: BoxModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]:
@@ -445,6 +453,7 @@ class Auditor:
             ``wrong``: labels that changed.
         units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
         unreached: (neighbour, member) pairs farther than the grid reaches.
+        stay: no record goes or comes.
         pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which ``stuck`` out; ``compared``
             (pair, query), of which ``torn``: distances more than 1 apart, or a label that turned before its distance was 0.
     """
@@ -470,13 +479,14 @@ class Auditor:
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
+        self.stay = RELATIONS[self.relation].features
         self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(asked.take(chosen).features)
         self.queries = np.concatenate([self.line_ends[: self.extent.queries], self.roots_of(self.model)])
         self.known = self.model.certify(self.queries)
-        self.editor = Editor(Terms.of(self.problem), self.rng)
+        self.editor = Editor(Terms.of(self.problem), self.rng, partial(uphill, self.model))
         self.unchanged = Edited(dataset.train)
         members = settings.ensemble.members
         kind = f"certificate={self.certificate}, relation={self.relation}"
@@ -501,7 +511,7 @@ class Auditor:
         """Whether distances and bounds of neighbours are claimed to go together: not where a tube has actual gradients."""
         if self.certificate == "tube":
             return self.symmetric
-        return self.certificate != "box" or self.problem.recipe.training.product == "exact"
+        return self.certificate != "box" or (self.problem.recipe.training.product == "exact" and not self.stay)
 
     @property
     def nests(self) -> bool:
@@ -518,7 +528,12 @@ class Auditor:
     def run(self) -> tuple[Finding, ...]:
         """Every stage, each with its equal share of the time that is left; a finding for each claim."""
         again = [self.again] if self.extent.again else []
-        stages: list[Callable[[], Finding | None]] = [*again, self.attack, self.pair, self.leave_out]
+        stages: list[Callable[[], Finding | None]] = [
+            *again,
+            self.attack,
+            self.pair,
+            *([] if self.stay else [self.leave_out]),
+        ]
         made = list[Finding | None]()
         for place, stage in enumerate(stages):
             self.share_time(len(stages) - place)
@@ -526,7 +541,7 @@ class Auditor:
         self.aimed()
         within, dealing = self.beside_bounds(), self.batches()
         on_record = (finding for finding in made if finding is not None)
-        about_labels = (self._certified(), within, *self._memorisation())
+        about_labels = (self._certified(), within, *(() if self.stay else self._memorisation()))
         return (*on_record, self._parameters(), *about_labels, *self._of_pairs(), dealing)
 
     def share_time(self, stages: int) -> None:
@@ -911,6 +926,8 @@ class Auditor:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
             return "nothing is claimed: the grid of k skips values"
+        if self.stay:
+            return "nothing is claimed: a record that moved may move as far again"
         if self.certificate == "tube":
             return (
                 "nothing is claimed: under relation=remove radii go with the run's own gradients, a neighbour's with others"
@@ -924,7 +941,7 @@ class Auditor:
             "violations are counterexamples and certain; where none was found nothing is proved: the largest deviation "
             "over its bound says what narrowing would have been noticed"
         )
-        if self.units < units:
+        if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
             yield f"{self.units} of {units} units were left out one by one ({limit} limits them, public ones stay)"
         if self.cut:

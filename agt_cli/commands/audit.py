@@ -56,7 +56,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     kind.check(given)
     finished = None if folder is None else open_run(folder, "train", given.digest)
     if finished is not None:
-        check_edits(finished, "agt audit")
+        check_edits(finished, f"agt audit {kind.name}")
     if finished is not None and not getattr(kind, "while_waiting", False):
         _check_whole(finished)
     return AuditConfig(kind.name, kind, given, finished)

@@ -453,17 +453,19 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
 
 
 def check_edits(run: Run, doing: str) -> None:
-    """Refuse a training run whose certificates count changed labels, where records come and go.
+    """Refuse a training run whose certificates count changed labels or features, where records come and go.
 
     Raises:
-        ConfigError: it was trained with relation=flip.
+        ConfigError: it was trained with relation=flip; or with perturb, which agt audit certificate alone makes edits of.
     """
     from agt.relations import RELATIONS  # torch, which help and wrong paths do without
 
     relation = run.config["relation"]["name"]
-    if RELATIONS[relation].labels:
+    rule = RELATIONS[relation]
+    if rule.labels or (rule.features and doing != "agt audit certificate"):
+        changed = "labels" if rule.labels else "features"
         raise ConfigError(
-            f"run={run.folder}: relation={relation}: its certificates count changed labels, and {doing} adds or removes "
+            f"run={run.folder}: relation={relation}: its certificates count changed {changed}, and {doing} adds or removes "
             "records: train with relation=add_remove"
         )
 

@@ -37,7 +37,7 @@ from agt_cli.report.record import RunRecord, to_yaml
 
 def ball(relation: RelationConfig) -> str:
     """What one k counts under a relation."""
-    return RELATIONS[relation.name].ball_of(relation.unit_rows)
+    return RELATIONS[relation.name].ball_of(relation.unit_rows, relation.radius)
 
 
 def guarantee(conditions: Sequence[Condition]) -> str:
@@ -204,6 +204,8 @@ def counts_section(relation: RelationConfig) -> list[str]:
         text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
     if not RELATIONS[relation.name].symmetric:
         text += " It speaks about deletions: for unlearning, not for privacy."
+    if RELATIONS[relation.name].features:
+        text += " It speaks about poisoning, not about privacy."
     return ["## What k counts", text]
 
 

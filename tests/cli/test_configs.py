@@ -26,7 +26,11 @@ def settings(*overrides: str) -> RunSettings:
     return settings_of(composed("train", overrides))
 
 
-OWN = {("model", "custom"): ("model._target_=torch.nn.Sequential",), ("relation", "flip"): ("certificate=votes",)}
+OWN = {
+    ("model", "custom"): ("model._target_=torch.nn.Sequential",),
+    ("relation", "flip"): ("certificate=votes",),
+    ("relation", "perturb"): ("relation.radius=0.1",),
+}
 
 
 @cache
@@ -65,7 +69,8 @@ def explained(name: str) -> set[str]:
 @pytest.mark.parametrize("group", list(PARTS))
 def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) -> None:
     for option in usage.options(group):
-        node = composed("train", [f"{group}={option}"])[group]
+        own = OWN.get((group, option), ()) if group == "relation" else ()
+        node = composed("train", [f"{group}={option}", *own])[group]
         known = set(asdict(validate(PARTS[group], node, group))) - {"by_recipe"}  # what is called recipe, listed
         assert set(node) | {"caution"} == known | {"caution"}  # the recipe's own knob
 

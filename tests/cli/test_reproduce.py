@@ -186,7 +186,7 @@ def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(
     assert "Left out: " in report
     assert "mnist_t10k.npz" in report
     whole = reproduce.configure({**SMOKE, "profile": "both"})
-    assert "about 3 minutes" in reproduce._forecast(whole)
+    assert "about 6 minutes" in reproduce._forecast(whole)
 
 
 @pytest.mark.sweep

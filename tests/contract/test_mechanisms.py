@@ -250,10 +250,11 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
 
 
 def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
-    """A symmetric one."""
+    """A symmetric one, under which bounds of neighbours go together."""
     for name, relation in RELATIONS.items():
-        config, mechanism = RelationConfig(name), usual(kind)  # type: ignore[arg-type]
-        if relation.symmetric:
+        radius = 0.1 if relation.features else None
+        config, mechanism = RelationConfig(name, radius=radius), usual(kind)  # type: ignore[arg-type]
+        if not relation.alone:
             assert claim(HELD, config, mechanism).proved
             continue
         with pytest.raises(ConfigError, match=f"relation={name}"):

@@ -38,7 +38,7 @@ EDITS: dict[str, Edit] = {
     "paper_privacy": lambda gone, come, r: gone <= r and come <= r,
     "paper_unlearning": lambda gone, come, r: gone <= r and come == 0,
 }
-LABELS = {"flip"}  # labels alone change: tests/soundness/test_flips.py
+STAY = {"flip", "perturb"}  # no record comes or goes: tests/soundness/test_flips.py and test_perturb.py
 relations = pytest.mark.parametrize("name", EDITS)
 
 
@@ -115,7 +115,7 @@ def unnested(name: str, rule: Relation, r: int) -> int:
 
 
 def test_the_settings_the_registry_the_files_and_this_suite_name_the_same_relations() -> None:
-    assert set(get_args(RelationName)) == set(RELATIONS) == {*EDITS, *LABELS} == set(usage.options("relation"))
+    assert set(get_args(RelationName)) == set(RELATIONS) == {*EDITS, *STAY} == set(usage.options("relation"))
     with pytest.raises(ConfigError, match="did you mean 'substitute'"):
         validate(RelationConfig, {"name": "substitue"}, "relation")
 
