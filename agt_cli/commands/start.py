@@ -198,8 +198,9 @@ def _say(
     title = f"{settings.file.name}: {kept:,} rows kept out of training; these numbers are for you alone"
     console.table(title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()])
     lacks, measuring = ", ".join(settings.private_groups), result["measuring"]
-    half, whose = result["stable_distance_median"], "people" if settings.id_column else "rows"
-    stay = f"would be the same with any {half:,} {whose} more or fewer" if half else "could change with one more or fewer"
+    half, (one, many) = result["stable_distance_median"], ("person", "people") if settings.id_column else ("row", "rows")
+    some = f"any {half:,} {many}" if half > 1 else f"any one {one}"
+    stay = f"would be the same with {some} more or fewer" if half else "could change with one more or fewer"
     lines = [
         f"Half of the answers {stay}.",
         "Plan, of which nothing is spent yet:",
@@ -360,7 +361,7 @@ def ways(planned: Plan, eps: float, held: bool) -> tuple[list[str], str]:
         useful = accuracy > (evidence.accuracy + evidence.majority) / 2
         weights = f"any number of answers, {rate_words(accuracy)} right{'' if useful else ': too few rows for this budget'}"
     if held and count:
-        singly = f"{count:,} answers, {rate_words(evidence.accuracy - WITHIN)} right, by {name}"
+        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} right, by {name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one for the same: {singly}",

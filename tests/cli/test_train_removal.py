@@ -33,7 +33,7 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     assert not tensors["tilt"].any()
     for words in (
         ("certify", "run=run", "map_resolution=0"),
-        ("predict", "run=run", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5"),
+        ("predict", "run=run", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5", "force=true"),
         ("verify", "run"),
     ):
         agt(*words, "-q").ended(0)

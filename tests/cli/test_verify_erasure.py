@@ -48,7 +48,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(home)
     try:
         assert main([*TRAIN, "training.chosen_on=public", "hydra.run.dir=train/a", "-q", "--json"]) == 0
-        assert main(["predict", "run=train/a", "mechanism.eps=1", "hydra.run.dir=predict/one", "-q", "--json"]) == 0
+        assert (
+            main(["predict", "run=train/a", "mechanism.eps=1", "force=true", "hydra.run.dir=predict/one", "-q", "--json"])
+            == 0
+        )
         keys()
         shutil.copytree("train/a", "copies/a")
         erase("unlearn/wait", range(3), "method=certificate")

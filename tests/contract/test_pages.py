@@ -202,7 +202,20 @@ def test_the_index_lists_them_harmlessly(hostile: dict[str, Path]) -> None:
 
 
 def test_a_releases_page_says_what_its_report_says_and_no_more(trained: Path) -> None:
-    assert main(["predict", f"run={trained}", "mechanism.eps=1", "hydra.run.dir=outputs/predict/one", "-q", "--json"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                f"run={trained}",
+                "mechanism.eps=1",
+                "force=true",
+                "hydra.run.dir=outputs/predict/one",
+                "-q",
+                "--json",
+            ]
+        )
+        == 0
+    )
     page = check_harmless(Path("outputs/predict/one/report.html").read_text())
     words = set(re.findall(r"\w+", page.text.replace("\n", " "))) - {"agt"}
     assert words <= set(re.findall(r"\w+", Path("outputs/predict/one/report.md").read_text()))

@@ -283,7 +283,7 @@ def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
 
 
 def test_what_mechanisms_rest_on() -> None:
-    assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
+    assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
 
 
 # -- tubes -----------------------------------------------------------------------------------------------------------------
