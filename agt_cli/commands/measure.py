@@ -160,7 +160,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = "What codes the table", mechanism.name, [*said, *earlier], f"`dataset.yaml`, which is `{measure.target}`"
-        record.report(predict_report(loaded.name, *page, record))
+        record.report(predict_report(loaded.name, *page, record, "Ranges, lists and sizes"))
         digest = record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [*(f"'{name}': no value stands out of the noise: the column is left out" for name in dropped), *said, *earlier]

@@ -420,16 +420,23 @@ def _round_ks(table: pd.DataFrame) -> set[int]:
 
 
 def predict_report(
-    dataset: str, queries: str, mechanism: str, words: Sequence[str], publishable: str | None, record: RunRecord
+    dataset: str,
+    queries: str,
+    mechanism: str,
+    words: Sequence[str],
+    publishable: str | None,
+    record: RunRecord,
+    what: str = "Private labels",
 ) -> str:
     """report.md of a release.
 
     Args:
         words: the claim, the totals and the caveats, a line each.
         publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
+        what: is released, in words.
     """
     return document(
-        f"# Private labels: {plain(dataset)}",
+        f"# {what}: {plain(dataset)}",
         publish_headline(publishable),
         f"{plain(queries)}, answered by `{mechanism}`.",
         "## What is guaranteed",
