@@ -56,7 +56,7 @@ _MAYBE_LABELS = {"type", "species", "quality", "status", "result", "condition", 
     "severity", "category", "cover", "death", "alive", "group",
 }  # fmt: skip
 _OF_A_LABEL = {"type", "amount", "date", "rate", "score", "count", "number", "size", "source", "channel", "method", "time"}
-_TELLS, _BINS, _BIN_ROWS = 0.99, 64, 20
+_TELLS, _BINS, _BIN_ROWS = 0.95, 64, 20
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
 _MOST_GAPS = 100
