@@ -36,8 +36,8 @@ Formal guarantees
     most U + top_r(max(u' - u, 0)), parameter by parameter, whichever r private records S are. The lower end mirrors it,
     with l - l'. ``deviations`` counts these in twos of quanta, rounded up, so that none is above Q. Boxes hold, and do not
     nest: a record that moved may move as far again, so the ball of k - 1 around a neighbour is no part of that of k, and
-    nothing may be released by them (``Relation.alone``). A record that moves must not change its batch or shard, as its id
-    would where that is a hash of it: problem.py refuses more than one batch or member.
+    nothing may be released by them (``Relation.no_release``). A record that moves must not change its batch or shard, as
+    its id would where that is a hash of it: problem.py refuses more than one batch or member.
     One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
     and none gone: a shard sees such halves of an edit (certificates/votes.py). Boxes hold and nest for them. Write B(D, r)
     for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
@@ -118,7 +118,7 @@ class Relation:
     features: bool = False
 
     @property
-    def alone(self) -> str:
+    def no_release(self) -> str:
         """Why no release mechanism may use its certificates, and what alone they are for; empty: it may."""
         if self.features:
             return "neighbours' boxes do not nest: certificates about features within a radius are against poisoning"

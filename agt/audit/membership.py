@@ -468,13 +468,8 @@ def compare_labels(
         features, distance, ids: [n, ...] queries, their stable distances and names.
         why: no units can be left out; empty: they can.
     """
-    train, held, found, effort, meaning = (
-        model.problem.dataset.train,
-        distance >= 1,
-        None,
-        "none",
-        why or "no pair was compared",
-    )
+    train, held = model.problem.dataset.train, distance >= 1
+    found, effort, meaning = None, "none", why or "no pair was compared"
     if not why and held.any() and len(units):
         labels, differ = model.predict(features), list[tuple[str, int]]()
         edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]

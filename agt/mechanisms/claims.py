@@ -220,8 +220,8 @@ def claim(
     """
     for name, value, choices in (("accounting", accounting, Accounting), ("counting", counting, Counting)):
         check_choice(value, choices, name)
-    if alone := RELATIONS[relation.name].alone:
-        raise ConfigError(f"relation={relation.name}: {alone}, and no release mechanism takes them; {_REMEDY['g']}")
+    if why := RELATIONS[relation.name].no_release:
+        raise ConfigError(f"relation={relation.name}: {why}, and no release mechanism takes them; {_REMEDY['g']}")
     needed = _needed(conditions, mechanism, counting)
     reasons = [reason_of(condition) for condition in needed if not condition.held]
     if voting == "published" and mechanism.needs == "distance":

@@ -1,6 +1,6 @@
 """Measure, with noise, what coding a table takes and nobody knows in public: ranges, lists of values, classes, a size.
 
-    wanted = Wanted(numbers={"age": x}, words={"region": w, "classes": y}, size=True)
+    wanted = TableValues(numbers={"age": x}, words={"region": w, "classes": y}, rows=len(y))
     Measurement(eps=0.1, delta=1e-6, relation=RelationConfig("add_remove")).draw(wanted, SystemRandomness())
 
 Rows are counted, each number by public buckets that widen with its size, each word by its own name. What stands out of the
@@ -50,7 +50,7 @@ WINDOWS = (1, 2, 4, 8)  # of buckets side by side that are told together, where 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableValues:
     """What is to be measured: private.
 
     Attributes:
@@ -65,13 +65,13 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TableConstants:
     """What was measured, which may be published.
 
     Attributes:
         ranges: column -> (low, high).
         lists: column -> the words told, in order; none may be.
-        size: about how many rows there are, two digits of it.
+        size: about how many rows there are, three digits, and more rather than fewer: training refuses more than declared.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -111,7 +111,7 @@ class Measurement:
         moved = self.relation.unit_rows * math.sqrt(RELATIONS[self.relation.name].moved * (1 + 2 * numbers + words))
         return moved / weights_budget(self.eps, self.delta / 2).mu * (1 + 8 * UNIT)
 
-    def draw(self, wanted: Wanted, source: Randomness) -> Measured:
+    def draw(self, wanted: TableValues, source: Randomness) -> TableConstants:
         """The release."""
         sigma = self.sigma(len(wanted.numbers), len(wanted.words))
         draw = partial(noisy, sigma=sigma, source=source)
@@ -123,7 +123,7 @@ class Measurement:
             told = draw(np.array([counts[name] for name in names], dtype=np.float64)) > threshold
             lists[column] = tuple(name for name, clear in zip(names, told, strict=True) if clear)
         (rows,) = draw(np.array([float(wanted.rows)])).tolist()
-        return Measured(ranges, lists, max(1, int(float(f"{rows:.2g}"))))
+        return TableConstants(ranges, lists, max(1, int(float(f"{rows + 2 * sigma:.3g}"))))
 
     def _threshold(self, sigma: float, columns: int) -> float:
         """What a word's count with noise must exceed to be told."""

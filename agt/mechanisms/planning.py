@@ -366,7 +366,7 @@ def plan(
     """
     rule = RELATIONS[model.problem.settings.relation.name]
     if rule.features:
-        raise ConfigError(f"relation={rule.name}: {rule.alone}, and no release can be planned by them")
+        raise ConfigError(f"relation={rule.name}: {rule.no_release}, and no release can be planned by them")
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     weights = weights_on_offer(model, features, labels)
     names = applicable(evidence) if names is None else tuple(names)

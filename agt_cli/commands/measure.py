@@ -16,7 +16,7 @@ from agt.data.table import CLASSES, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
 from agt.mechanisms.claims import Output, Release, claim, neighbours_of, of_release
-from agt.mechanisms.measurement import Measured, Measurement, Wanted
+from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.portable import CLAIM
 from agt.numeric import SystemRandomness
 from agt.settings import build, plain_of, validate
@@ -56,23 +56,25 @@ class MeasureSettings:
     target: Path
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def unknown(self) -> tuple[str, ...]:
         """What nobody declared public: columns, and the words classes and size."""
         table = self.table
-        unknown = [name for name, limits in table.numeric.items() if limits is None]
-        listed = [name for name in (*table.numeric, *table.categorical) if name in {*table.from_data, *unknown}]
+        open_ended = [name for name, limits in table.numeric.items() if limits is None]
+        listed = [name for name in (*table.numeric, *table.categorical) if name in {*table.from_data, *open_ended}]
         classes = table.classes is None or CLASSES in table.from_data
         return (*listed, *[CLASSES] * classes, *[SIZE] * (table.declared_size is None))
 
-    def content(self) -> Wanted:
+    def content(self) -> TableValues:
         """The training records' part of it. Raises ConfigError: a unit has too many rows."""
         (numbers, words), labels, units = self.table.training_content()
         check_unit_rows(units, self.settings.relation.unit_rows)
         parts = zip(self.table.numeric, numbers.T, strict=True), zip(self.table.categorical, words.T, strict=True)
-        asked = [{name: values for name, values in part if name in self.wanted} for part in parts]
-        return Wanted(asked[0], asked[1] | ({self.table.label: labels} if CLASSES in self.wanted else {}), len(labels))
+        asked = [{name: values for name, values in part if name in self.unknown} for part in parts]
+        return TableValues(
+            asked[0], asked[1] | ({self.table.label: labels} if CLASSES in self.unknown else {}), len(labels)
+        )
 
-    def dataset(self, measured: Measured) -> dict[str, Any]:
+    def dataset(self, measured: TableConstants) -> dict[str, Any]:
         """The dataset file's content. Raises ConfigError: no column, or fewer than two classes stand out of the noise."""
         table, lists = self.table, dict(measured.lists)
         found = lists.pop(table.label, None)
@@ -84,7 +86,7 @@ class MeasureSettings:
             "declared_size": table.declared_size or measured.size,
             "missing": "indicator",
             "from_data": [],
-            "measurement": plain_of(MeasurementNote(self.wanted, self.claimed)),
+            "measurement": plain_of(MeasurementNote(self.unknown, self.claimed)),
         }
         given = {**self.config["dataset"], **changed}
         try:
@@ -123,7 +125,7 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)
-    if not measure.wanted:
+    if not measure.unknown:
         raise ConfigError("dataset.from_data names nothing, and a size is declared: there is nothing to measure")
     return measure
 

@@ -580,9 +580,14 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
     request.opened.check_current()
     free = not request.payer.name  # a ledger is debited before anything private is computed, and by whoever asks
+    willing = request.force or simulated
     if planned.wanted:
-        objections = [*_misfits(request, planned), *(forecast(request, planned, planned.asked_for) if free else ())]
-        if objections and not (request.force or simulated):
+        objections = [] if willing else _misfits(request, planned)
+        if free and not (willing and console.quiet):
+            objections += forecast(request, planned, planned.asked_for)
+        for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
+            console.note(line)
+        if objections and not willing:
             raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
     receipt = planned.pay_file()
     release = planned.release()
@@ -592,7 +597,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     about = planned.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
-        if receipt.size and not free:
+        if receipt.size and not (free or console.quiet):
             forecast(request, planned, release)
         drawn = planned.draw()
         request.opened.check_current()
@@ -849,14 +854,14 @@ def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -
             lines, objections = _forecast(request, planned.mechanism, release, planned.rows)
         except Exception as error:
             lines = [f"what to expect of this release could not be worked out ({first_line(error)})"]
-    for line in (*lines, *release.doubts(request.opened.dataset.declared_size)):
+    for line in lines:
         request.console.note(line)
     return objections
 
 
 def _misfits(request: ReleaseRequest, planned: Planned) -> list[str]:
     """What of a file fits neither the budget nor what is declared, in words: from public values."""
-    left = request.payer.left(planned.claim.guarantee)
+    left = request.payer.left(planned.claim.guarantee, planned.wanted)
     lines = [
         f"{each.count:,} of {each.total:,} values of column '{each.column}' lie outside {each.declared}, as of another "
         "population"

@@ -83,7 +83,7 @@ def tuned(config: Mapping[str, Any]) -> TunedWeights:
     return TunedWeights.of(trials, float(budget["eps"]), float(budget["delta"]), tune["public"] is None)
 
 
-def measured(config: Mapping[str, Any]) -> Measurement:
+def measurement(config: Mapping[str, Any]) -> Measurement:
     """The mechanism with the settings of ``agt measure``."""
     relation: RelationConfig = validate(RelationConfig, config["relation"], "relation")
     return Measurement(float(config["total"]["eps"]), float(config["total"]["delta"]), relation)
@@ -282,7 +282,7 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
 
 def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
     """What was measured of a table: its budget and claim."""
-    return _check_budgeted(record, measured, Measurement.name, Output.CONSTANTS, None)
+    return _check_budgeted(record, measurement, Measurement.name, Output.CONSTANTS, None)
 
 
 def _check_budgeted(

@@ -214,7 +214,7 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
 
 
 def test_relations_that_go_one_way_have_no_budget() -> None:
-    assert {name for name, relation in ALL_RELATIONS.items() if not relation.alone} == set(RELATIONS)
+    assert {name for name, relation in ALL_RELATIONS.items() if not relation.no_release} == set(RELATIONS)
     with pytest.raises(ConfigError, match="what protects against removals alone is no privacy"):
         people(relation="remove")
     for key in ("name", "unit"):

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from agt.errors import ConfigError
 from agt.mechanisms import measurement
-from agt.mechanisms.measurement import Measured, Measurement, Wanted
+from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.weights import weights_budget
 from agt.numeric import Randomness, SeededRandomness
 from agt.settings import RelationConfig
@@ -21,11 +21,11 @@ ROWS = [
 ]
 
 
-def wanted(rows: list[Any]) -> Wanted:
+def wanted(rows: list[Any]) -> TableValues:
     x, y, word, label = (
         np.array([row[at] for row in rows], dtype=kind) for at, kind in enumerate((float, float, object, object))
     )
-    return Wanted({"x": x, "y": y}, {"word": word, "label": label}, len(rows))
+    return TableValues({"x": x, "y": y}, {"word": word, "label": label}, len(rows))
 
 
 class Replay:
@@ -42,7 +42,7 @@ class Replay:
         self.said.append(np.array(values) + 0.2 * sigma if replayed is None else replayed)
         return self.said[-1]
 
-    def moves(self, mechanism: Measurement, first: Wanted, second: Wanted) -> float:
+    def moves(self, mechanism: Measurement, first: TableValues, second: TableValues) -> float:
         """How far apart the counts are, l2, of two sets that have the same words."""
         mechanism.draw(first, SeededRandomness(0))
         before, self.seen, self.again = self.seen, [], iter(self.said)
@@ -77,11 +77,11 @@ def test_what_one_unit_alone_has_is_told_as_rarely_as_is_paid_for(unit_rows: int
     delta, columns = 0.2, 3
     mechanism = Measurement(1.0, delta, RelationConfig("add_remove", unit_rows))
     words = {f"c{at}": np.array([f"only{row}" for row in range(unit_rows)], dtype=object) for at in range(columns)}
-    alone, source = Wanted({}, words, unit_rows), SeededRandomness(1)
+    alone, source = TableValues({}, words, unit_rows), SeededRandomness(1)
     told = np.mean([any(mechanism.draw(alone, source).lists.values()) for _ in range(2000)])
     assert told <= delta / 2 + 3 * math.sqrt(delta / 2 / 2000)
     same = {name: np.array(["only"] * unit_rows, dtype=object) for name in words}  # one word of all rows: the likeliest
-    told = np.mean([any(mechanism.draw(Wanted({}, same, unit_rows), source).lists.values()) for _ in range(2000)])
+    told = np.mean([any(mechanism.draw(TableValues({}, same, unit_rows), source).lists.values()) for _ in range(2000)])
     assert delta / 8 / unit_rows < told <= delta / 2 + 3 * math.sqrt(delta / 2 / 2000)
 
 
@@ -94,12 +94,12 @@ def test_thresholds_and_noise_keep_to_the_budget_at_any_size() -> None:
         assert unit_rows * words * float(ndtr(-z)) <= delta / 2
 
 
-def measured(of: Callable[[np.random.Generator], np.ndarray], eps: float = 1.0) -> Measured:
+def measured(of: Callable[[np.random.Generator], np.ndarray], eps: float = 1.0) -> TableConstants:
     values = of(np.random.default_rng(3))
     words = np.where(np.arange(len(values)) % 3 > 0, "often", "too").astype(object)
     words[:2] = "seldom"
     return Measurement(eps, 1e-6, RelationConfig("add_remove")).draw(
-        Wanted({"x": values}, {"w": words}, len(values)), SeededRandomness(2)
+        TableValues({"x": values}, {"w": words}, len(values)), SeededRandomness(2)
     )
 
 
