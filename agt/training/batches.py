@@ -167,8 +167,9 @@ class BatchPlan:
         largest = max(int(np.bincount(home, minlength=self.count)[: self.count].max()) for home in homes)
         if largest > self.n_max:
             raise ConfigError(
-                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}: raise n_max "
-                "(and normalizer), or use more batches; records are never dropped to fit"
+                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which follows from the "
+                "declared size: declare a public size nearer to how many there are, raise n_max and normalizer, or use more "
+                "batches; records are never dropped to fit"
             )
         for home in homes:
             for index in range(self.count):
