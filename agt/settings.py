@@ -497,8 +497,7 @@ def certificate_config(node: object) -> CertificateConfig:
         raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, CERTIFICATES)}")
     own = name == "votes" and isinstance(node, Mapping) and isinstance(node.get("learner"), Mapping)
     kind = OwnVotesConfig if own else CERTIFICATES[name or "box"]
-    config: CertificateConfig = validate(kind, node, "certificate")
-    return config
+    return validate(kind, node, "certificate")
 
 
 @schema
@@ -683,8 +682,7 @@ def default_n_max(normalizer: float) -> int:
 
 def plain_of(value: Any) -> dict[str, Any]:
     """JSON values; what is None is left out."""
-    node: dict[str, Any] = _adapter(value.__class__).dump_python(value, mode="json", exclude_none=True)
-    return node
+    return _adapter(value.__class__).dump_python(value, mode="json", exclude_none=True)
 
 
 def content_of(value: Any) -> bytes:

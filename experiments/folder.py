@@ -99,8 +99,7 @@ class ArrayFolder:
 
     def read(self, name: str) -> np.ndarray:
         """The array as written so far, memory-mapped."""
-        array: np.ndarray = np.load(self._files[name].path, mmap_mode="r", allow_pickle=False)
-        return array
+        return np.load(self._files[name].path, mmap_mode="r", allow_pickle=False)
 
     def finish_chunk(self) -> None:
         """Count one more chunk as finished: its rows are on the disk."""

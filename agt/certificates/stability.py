@@ -70,8 +70,7 @@ class Levels:
     def __getitem__(self, place: Any) -> np.ndarray:
         if isinstance(place, int):
             return self.distance >= self.ks[place] if self.ks[place] else self.same
-        found: np.ndarray = np.asarray(self)[place]
-        return found
+        return np.asarray(self)[place]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.stack([self[place] for place in range(len(self))]).astype(dtype or bool, copy=False)
@@ -191,5 +190,4 @@ def upper_lengths(phi: np.ndarray) -> np.ndarray:
     wide = phi.astype(np.float64, copy=False)
     squares = np.einsum("nd,nd->n", wide, wide)
     lost = phi.shape[1] * np.finfo(np.float64).tiny  # more than squares that underflow can lose
-    bound: np.ndarray = np.sqrt(squares + lost) * (1 + 2 * (phi.shape[1] + 4) * UNIT)
-    return bound
+    return np.sqrt(squares + lost) * (1 + 2 * (phi.shape[1] + 4) * UNIT)

@@ -660,8 +660,7 @@ class CpuExtremes:
     @property
     def _used(self) -> np.ndarray:
         """[R, in, c] bool: which of the places hold a number."""
-        used: np.ndarray = np.arange(self._least.shape[2]) < self._held[..., None]
-        return used
+        return np.arange(self._least.shape[2]) < self._held[..., None]
 
     def result(self) -> tuple[Tensor, Tensor]:
         used = self._used

@@ -200,8 +200,7 @@ class Portable:
         Raises:
             ConfigError: the dataset's code is not there.
         """
-        source: DataSource = build(self.source, "dataset")
-        return source
+        return build(self.source, "dataset")
 
     def labels(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""

@@ -61,8 +61,7 @@ def _drawn_in(values: np.ndarray, variances: np.ndarray) -> np.ndarray:
     noise = np.maximum(0.0, variances.sum(axis=-1) - 2 * variances.max(axis=-1))
     squares = (values**2).sum(axis=-1)
     share = np.maximum(0.0, squares - noise) / np.maximum(squares, np.finfo(np.float64).tiny)
-    drawn: np.ndarray = values * share[..., None]
-    return drawn
+    return values * share[..., None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -145,8 +145,7 @@ class EnsembleModel:
     @property
     def plan(self) -> BatchPlan:
         """The first member's batch plan; all are alike but for what an undeclared size would make of them."""
-        plan: BatchPlan = self.members[0].plan
-        return plan
+        return self.members[0].plan
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

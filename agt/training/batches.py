@@ -168,8 +168,8 @@ class BatchPlan:
         if largest > self.n_max:
             raise ConfigError(
                 f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which follows from the "
-                "declared size: declare a public size nearer to how many there are, raise n_max and normalizer, or use more "
-                "batches; records are never dropped to fit"
+                "declared size: declare a public size nearer to how many there are, raise n_max and normalizer, or use "
+                "more batches; records are never dropped to fit"
             )
         for home in homes:
             for index in range(self.count):

@@ -337,8 +337,7 @@ def _read(path: Path, run: str) -> CheckpointState:
 def header_of(content: bytes) -> dict[str, str]:
     """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    said: dict[str, str] = header.get("__metadata__", {})
-    return said
+    return header.get("__metadata__", {})
 
 
 def apart(tensors: Tensors) -> Tensors:

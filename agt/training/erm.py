@@ -346,8 +346,7 @@ class Objective:
         pieces = min(math.ceil(count / PIECE), ROWS // PIECE)
         summed = gamma_up(min(count, PIECE) + pieces + math.ceil(count / ROWS) + 2) * (sizes + still)
         unknown = (sizes + moved + count * self.smoothness * lengths) * slack
-        bound: np.ndarray = (summed + moved + unknown) * COVER + TINY
-        return bound
+        return (summed + moved + unknown) * COVER + TINY
 
     def hessian(self, weight: np.ndarray, features: np.ndarray) -> np.ndarray:
         """Of L_b, symmetric. [J, d, d] float64; [1, d, d] for squares, where it is the same for every output."""
@@ -428,8 +427,7 @@ def square(x: np.ndarray) -> np.ndarray:
 
     Formed by itself: added to a total as it goes, each of its panels would round all of the total.
     """
-    product: np.ndarray = dsyrk(1.0, x.T).T
-    return product
+    return dsyrk(1.0, x.T).T
 
 
 def fill(matrix: np.ndarray) -> None:

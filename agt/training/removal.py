@@ -113,8 +113,7 @@ class RemovalState:
     @property
     def noise(self) -> np.ndarray:
         """[J, d] what is served less w, to rounding: as private as w itself."""
-        difference: np.ndarray = self.served - self.weight
-        return difference
+        return self.served - self.weight
 
 
 @dataclass(frozen=True)
@@ -184,8 +183,7 @@ class RemovalProblem:
             return weight
         seed, most = self.config.seed, self.largest
         source = SystemRandomness() if seed is None else SeededRandomness(seed + again)
-        clamped: np.ndarray = np.clip(noisy(weight, self.config.sigma, source), -most, most)
-        return clamped
+        return np.clip(noisy(weight, self.config.sigma, source), -most, most)
 
     def check_served(self, state: RemovalState) -> None:
         """Raise UnsoundError where these settings cannot have made what a state serves."""
@@ -328,8 +326,7 @@ def newton_step(factors: list[tuple[np.ndarray, bool]], gradient: np.ndarray) ->
         factors: Cholesky factors, one for each output, or one for all.
     """
     if len(factors) == 1:
-        step: np.ndarray = cho_solve(factors[0], gradient.T).T
-        return step
+        return cho_solve(factors[0], gradient.T).T
     return np.stack([cho_solve(factor, part) for factor, part in zip(factors, gradient, strict=True)])
 
 

@@ -119,5 +119,4 @@ def integral(first: np.ndarray, slope: np.ndarray, cap: np.ndarray, to: np.ndarr
     """[K] of min(first + slope x, cap) over x from 0 to ``to``, as above."""
     first = np.minimum(first, cap)
     rising = np.fmin(to, (cap - first) / slope)  # all of it where neither first nor slope tell: 0 / 0
-    found: np.ndarray = (first + slope * rising / 2) * rising + cap * (to - rising)
-    return found
+    return (first + slope * rising / 2) * rising + cap * (to - rising)

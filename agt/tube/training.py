@@ -174,16 +174,14 @@ def look(
 def _lengths(setting: TubeSetting, part: CurvaturePart, coefficients: Tensor, radius: float) -> np.ndarray:
     """[b] upper bounds on the norms of single records' gradients."""
     norms = torch.linalg.vector_norm(coefficients, dim=1) * torch.linalg.vector_norm(part.x, dim=1)
-    bound: np.ndarray = norms.numpy() * (1 + 4 * (setting.units + setting.width) * UNIT) + setting.rounding(radius).gradient
-    return bound
+    return norms.numpy() * (1 + 4 * (setting.units + setting.width) * UNIT) + setting.rounding(radius).gradient
 
 
 def greatest(lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[K] the sum of the c greatest of ``lengths``, for each c, rounded up; of all where c is more."""
     ordered = np.sort(lengths)[::-1][: int(counts.max(initial=0))]
     sums = np.concatenate([[0.0], np.cumsum(ordered)]) * (1 + 4 * len(ordered) * UNIT)
-    found: np.ndarray = sums[np.minimum(counts, len(ordered))]
-    return found
+    return sums[np.minimum(counts, len(ordered))]
 
 
 _STABILITY_UP = 1 + 2.0**-48
@@ -210,8 +208,7 @@ class Room:
 
     def left(self, radius: np.ndarray, count: np.ndarray) -> np.ndarray:
         """[n] the least that is left of a margin: certified where it is > 0. Arguments as of ``moved``."""
-        rest: np.ndarray = (self.margin - self.moved(radius, count)).min(axis=0)
-        return rest
+        return (self.margin - self.moved(radius, count)).min(axis=0)
 
     def moved(self, radius: np.ndarray, count: np.ndarray) -> np.ndarray:
         """[R, n] how far each margin can be moved; infinite where nothing is known.

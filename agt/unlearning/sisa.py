@@ -225,8 +225,7 @@ def answerable(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, c
     unknown, winner = (~known).sum(axis=0), counts.argmax(axis=0)
     rivals = np.arange(classes)[:, None]
     ahead = counts.max(axis=0) - counts >= unknown + (rivals < winner)
-    certain: np.ndarray = (ahead | (rivals == winner)).all(axis=0)
-    return certain
+    return (ahead | (rivals == winner)).all(axis=0)
 
 
 def spread_requests(members: int, requests: int) -> np.ndarray:

@@ -313,8 +313,7 @@ class RunWithoutRecords:
     @property
     def source(self) -> DataSource:
         """Reads queries, and nothing else. Raises ConfigError where the dataset's code is not there."""
-        source: DataSource = build(self.settled, "dataset")
-        return source
+        return build(self.settled, "dataset")
 
 
 def config_with_constants(config: Mapping[str, Any], loaded: Dataset) -> dict[str, Any]:

@@ -213,8 +213,7 @@ class PendingErasures:
         if self.members is not None and isinstance(certificates, VoteCertificates) and not certificates.by_margins:
             pending = np.array(self.members)
             return answerable(certificates.member_distances, certificates.members, pending, classes)
-        stable: np.ndarray = certificates.stable_distance >= self.units
-        return stable
+        return certificates.stable_distance >= self.units
 
     def refuse(self, release: str) -> None:
         """Raise ConfigError where something waits: nothing private is released then."""

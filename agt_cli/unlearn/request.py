@@ -286,8 +286,7 @@ def _lost_copies(known: TrainingRecords, members: np.ndarray) -> list[int]:
         return []
     name = str(known.data.train.ids[known.row[members[0]]])
     ids = known.source.copies(name, len(members) + int(alike.sum()))
-    lost: list[int] = known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
-    return lost
+    return known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
 
 
 def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
@@ -309,8 +308,7 @@ def stated(run: Run, settings: RunSettings) -> DataSource:
     """The run's data with the constants that it was trained with written down, so that records are read as then."""
     told, source = run_without_records(run, settings), settings.source
     before = {} if told is None else told.settled.get("settled", {})
-    stated: DataSource = source.stated(before) if before and hasattr(source, "stated") else source
-    return stated
+    return source.stated(before) if before and hasattr(source, "stated") else source
 
 
 def _lines(path: str) -> list[str]:
@@ -333,5 +331,4 @@ def _column(path: Path, source: Any) -> list[str]:
             "into a .txt"
         )
     name = known[0] if known else columns.names[0]
-    ids: list[str] = columns.ids(name, "ids", as_text=True).tolist()
-    return ids
+    return columns.ids(name, "ids", as_text=True).tolist()

@@ -208,8 +208,7 @@ class Record(Run):
         """Of a training run."""
         if "relation" not in self.config:
             return None
-        relation: RelationConfig = validate(RelationConfig, self.config["relation"], "relation")
-        return relation
+        return validate(RelationConfig, self.config["relation"], "relation")
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
