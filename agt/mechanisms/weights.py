@@ -27,6 +27,7 @@ vanish. Of features that are not whitened it lies in few coordinates of any bloc
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -216,6 +217,7 @@ def rows_of(head: LinearModel, mechanism: str, unit_rows: int = 1) -> np.ndarray
     return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
 
 
+@cache  # a search down to the last bit
 def weights_budget(eps: float, delta: float) -> GaussianDP:
     """The largest mu whose one release is (eps, delta)-DP, rounded down.
 
