@@ -42,12 +42,11 @@ from agt.mechanisms.claims import (
     prepare_weights,
 )
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.portable import Portable
 from agt.models.features import FeatureMap
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
 from agt.models.linear import LinearModel
 from agt.models.model import Model, describe, fit as fit_model, load as load_model, problem_of
-from agt.models.store import as_json
+from agt.models.portable import Portable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
@@ -68,7 +67,7 @@ from agt.settings import (
     plain_of,
     validate,
 )
-from agt.store import Folder, NewFolder, read_digest
+from agt.store import Folder, NewFolder, as_json, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig, usual_members
 from agt.training.learners import Learner

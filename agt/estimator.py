@@ -27,8 +27,8 @@ from agt.data.labelled import Declared
 from agt.data.table import Columns
 from agt.errors import AgtError
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.portable import Portable
 from agt.mechanisms.statistics import NoisyStatistics
+from agt.models.portable import Portable
 from agt.settings import RelationName
 from agt.unlearning.account import Removal
 

@@ -32,7 +32,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr
+import scipy  # whose parts load when they are first used
+from numpy.typing import ArrayLike
 
 from agt.errors import ConfigError, UnsoundError
 
@@ -131,8 +132,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     """
     if mu == 0:
         return 0.0
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    first = float(scipy.special.log_ndtr(mu / 2 - epsilon / mu))
+    second = epsilon + float(scipy.special.log_ndtr(-mu / 2 - epsilon / mu))
     lost = _LOGARITHM * (1 + epsilon + abs(first) + abs(second))
     return math.exp(first) * (lost - math.expm1(min(second - first, 0.0)))
 
@@ -152,7 +153,7 @@ def mills_delta(epsilon: float, mu: float) -> float:
     if mu < 1e-4:
         delta = density * mu * (1 - x * _mills(x)) if density else 0.0
     elif x < 0:
-        delta = float(ndtr(-x)) - density * _mills(x + mu)
+        delta = float(scipy.special.ndtr(-x)) - density * _mills(x + mu)
     else:
         delta = density * (_mills(x) - _mills(x + mu))
     return min(1.0, max(delta, 0.0) * (1 + UP) + sys.float_info.min)
@@ -184,10 +185,15 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def _mills(x: float) -> float:
     """(1 - Phi(x)) / phi(x), to nearest."""
-    return float(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
+    return float(math.sqrt(math.pi / 2) * scipy.special.erfcx(x / math.sqrt(2)))
 
 
 # -- labels and margins ------------------------------------------------------------------------------------------------
+
+
+def logits_of(weight: ArrayLike, phi: np.ndarray) -> np.ndarray:
+    """[n, J] float64, of weights [J, w] and public features [n, w]."""
+    return np.asarray(phi.astype(np.float64, copy=False) @ np.asarray(weight).T)
 
 
 def labels_of(logits: Array) -> Array:

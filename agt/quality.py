@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betainc, betaincinv, expit, logit
+import scipy  # whose parts load when they are first used
 
 LEVEL = 0.95  # of every interval
 LEAST = 20  # records below which nothing is said about a model as a whole
@@ -56,8 +56,8 @@ def share(count: float, total: float) -> RateEstimate | None:
     """``count`` of ``total`` with the interval of Clopper and Pearson, which never covers less than it says; of 0: None."""
     if not total:
         return None
-    low = float(betaincinv(count, total - count + 1, _TAIL)) if count > 0 else 0.0
-    high = float(betaincinv(count + 1, total - count, 1 - _TAIL)) if count < total else 1.0
+    low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL)) if count > 0 else 0.0
+    high = float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL)) if count < total else 1.0
     value = count / total
     return RateEstimate(value, min(low, value), max(high, value))
 
@@ -94,7 +94,7 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
     if fewest < 2 or not variance > 0 or not 0 < area < 1:
         return share(area * fewest, fewest)
     spread = _Z * variance**0.5 / (area * (1 - area))
-    low, high = (float(expit(logit(area) + by)) for by in (-spread, spread))
+    low, high = (float(scipy.special.expit(scipy.special.logit(area) + by)) for by in (-spread, spread))
     return RateEstimate(area, min(low, area), max(high, area))
 
 
@@ -297,5 +297,5 @@ def _sign(more: int, less: int) -> int:
     high, low = max(more, less), min(more, less)
     if high == low:
         return 0
-    surprising = float(betainc(high, low + 1, 0.5)) < _TAIL  # P(X >= high), X binomial(high + low, 1/2)
+    surprising = float(scipy.special.betainc(high, low + 1, 0.5)) < _TAIL  # P(X >= high), X binomial(high + low, 1/2)
     return 0 if not surprising else 1 if more > less else -1

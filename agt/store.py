@@ -336,6 +336,11 @@ def _why_not_opened(path: Path, error: OSError | ValueError) -> str:
     return "is a link, and is not followed" if os.path.islink(path) else f"cannot be read ({error.strerror or error})"
 
 
+def as_json(value: object) -> bytes:
+    """JSON for people to read."""
+    return (json.dumps(value, indent=2, default=str) + "\n").encode()
+
+
 def parse_json(content: bytes, name: str) -> Any:
     """Any JSON.
 

@@ -14,13 +14,14 @@ from typing import Literal
 
 import numpy as np
 
-from agt.certificates.stability import logits_of, upper_lengths
+from agt.certificates.stability import upper_lengths
 from agt.data.dataset import Dataset, Records, keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.composition import GaussianDP
 from agt.mechanisms.weights import expected_accuracy, noise_scale
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
+from agt.numeric import logits_of
 from agt.problem import Problem, Settings
 
 TuningObjective = Literal["accuracy", "certified", "expected"]

@@ -54,7 +54,7 @@ class TubeCase:
     @cached_property
     def features_map(self) -> FeatureMap:
         bare, draw = FeatureMap(self.features, WIDTH), np.random.default_rng(5)
-        matrices = {n: torch.from_numpy(np.rint(draw.normal(size=shape) * 2**24)) for n, shape in bare.shapes.items()}
+        matrices = {n: np.rint(draw.normal(size=shape) * 2**24) for n, shape in bare.shapes.items()}
         return bare.with_matrices(matrices)
 
     @cached_property

@@ -57,7 +57,6 @@ from scipy.stats import chi2
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
 from agt.audit.findings import Finding, Outcome, Strength, least
 from agt.audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
-from agt.certificates.stability import logits_of
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
@@ -70,7 +69,7 @@ from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import VotesModel
-from agt.numeric import UP, Randomness, SystemRandomness, bisect, midpoint, next_up, noisy, written
+from agt.numeric import UP, Randomness, SystemRandomness, bisect, logits_of, midpoint, next_up, noisy, written
 from agt.relations import RELATIONS
 from agt.training.erm import TiltedErm, solve
 

@@ -94,11 +94,10 @@ from agt.audit.neighbours import Edited, neighbours_of, with_added
 from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
 from agt.errors import AgtError, CheckError, ConfigError, first_line
 from agt.models.model import Model, fit, made_by
-from agt.models.store import as_json
 from agt.numeric import COVER
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
-from agt.store import write_atomic
+from agt.store import as_json, write_atomic
 from agt.training.ensemble import aligned, worker_processes
 
 MODELS_FOR_OWN_VARIANCE = 32  # on either side of a record; fewer, and one variance is pooled over all records

@@ -34,12 +34,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from agt.certificates.box import Certificates, Envelope
 from agt.errors import UnsoundError
-from agt.numeric import UNIT, labels_of, margins_of, signed_margins
+from agt.numeric import UNIT, labels_of, logits_of, margins_of, signed_margins
 from agt.settings import RelationName
 from agt.training.linear import LinearTrained, margin_rounding
 
@@ -177,12 +175,6 @@ def _moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.ndarray, np.ndar
         for move in (sensitivity.per_k, sensitivity.rounding)
     )
     return step, idle
-
-
-def logits_of(weight: Tensor, phi: np.ndarray) -> np.ndarray:
-    """[n, J] float64."""
-    with torch.no_grad():
-        return (torch.from_numpy(phi).double() @ weight.T).numpy()
 
 
 def upper_lengths(phi: np.ndarray) -> np.ndarray:

@@ -76,9 +76,10 @@ from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.published import CertifiedQuantile, release_quantile
 from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model, VoteCertificates
+from agt.models.shrinkage import answering
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-import torch
 
 from agt.certificates.box import Certificates
-from agt.certificates.stability import logits_of, upper_lengths
+from agt.certificates.stability import upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
@@ -27,10 +26,11 @@ from agt.mechanisms.objective import (
 )
 from agt.mechanisms.published import MECHANISMS
 from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import PrincipalAxes, ReleaseWeights, answering, expected_accuracy, noise_scale
+from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
 from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
-from agt.numeric import bisect, labels_of, whole_midpoint
+from agt.models.shrinkage import PrincipalAxes, answering
+from agt.numeric import bisect, labels_of, logits_of, whole_midpoint
 from agt.quality import rate_words
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
@@ -163,7 +163,7 @@ def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> C
     @cache
     def accuracy(mu: float) -> float:
         sigma = noise_scale(head.moves, GaussianDP(mu))
-        drawn = torch.from_numpy(answering(theta + noise * sigma, sigma, True, head.features))
+        drawn = answering(theta + noise * sigma, sigma, True, head.features)
         return float(np.mean([(labels_of(logits_of(weight, phi)) == labels).mean() for weight in drawn]))
 
     return accuracy

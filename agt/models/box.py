@@ -17,10 +17,11 @@ from agt.data.dataset import Blocks, Dataset, gathered
 from agt.distributed import group
 from agt.facts import Fact, proved, void
 from agt.models.heads import layers_of
-from agt.models.store import NETWORK, FileReader, FileWriter, as_json, read_boxes, write_boxes
+from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import KGridConfig, RelationConfig
+from agt.store import as_json
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import (

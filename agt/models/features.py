@@ -73,13 +73,10 @@ from functools import partial
 from hashlib import blake2b
 
 import numpy as np
-import torch
 from numba import njit
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from agt.data.dataset import Dataset, Mapped, as_array, keyed_hash
-from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
 from agt.models.scattering import outputs_of, scattering
@@ -200,6 +197,8 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
     Raises:
         ConfigError: it does.
     """
+    from agt.distributed import group  # loads torch, which whoever reads a map has no use for
+
     with threadpool_limits(1, user_api="blas"):
         values, vectors = np.linalg.eigh(matrix)
         values = np.maximum(values, 0.0) + ridge * max(float(values.mean()), 1e-12)
@@ -284,7 +283,7 @@ class FeatureMap:
     root: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        for name, matrix in self._named.items():
+        for name, matrix in self.matrices.items():
             longest = GRAIN + 1 if name == "projection" and self.config.map == "landmarks" else COLUMN
             if not ((matrix == np.rint(matrix)).all() and float(np.linalg.norm(matrix, axis=0).max()) < 2.0**longest):
                 raise UnsoundError(f"certificate.features: the {name} matrix has entries that no exact product can take")
@@ -334,19 +333,14 @@ class FeatureMap:
         return shapes | ({"root": (columns, columns)} if config.map == "landmarks" and config.root else {})
 
     @property
-    def _named(self) -> dict[str, np.ndarray]:
+    def matrices(self) -> dict[str, np.ndarray]:
+        """The public matrices by name, as a run record keeps them."""
         named = {"whitening": self.whitening, "projection": self.projection, "root": self.root}
         return {name: matrix for name, matrix in named.items() if matrix is not None}
 
-    @property
-    def matrices(self) -> dict[str, Tensor]:
-        """The public matrices by name, as a run record keeps them."""
-        return {name: torch.from_numpy(matrix) for name, matrix in self._named.items()}
-
-    def with_matrices(self, matrices: Mapping[str, Tensor]) -> "FeatureMap":
-        """The same map with the matrices given (name -> tensor, as ``matrices`` has them)."""
-        given = {name: matrix.numpy() for name, matrix in matrices.items()}
-        return FeatureMap(self.config, self.width, *(given.get(name) for name in ("whitening", "projection", "root")))
+    def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "FeatureMap":
+        """The same map with the matrices given, as ``matrices`` has them."""
+        return FeatureMap(self.config, self.width, *(matrices.get(name) for name in ("whitening", "projection", "root")))
 
     @property
     def outputs(self) -> int:
@@ -405,7 +399,7 @@ class FeatureMap:
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
             raise ConfigError(f"inputs: a query has {width} features and the model takes {self.width}")
-        phi = torch.empty((len(x), self.outputs), dtype=getattr(torch, dtype)).numpy()  # at a multiple of 64 bytes
+        phi = _aligned(len(x), self.outputs, dtype)
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
             phi[rows] = self._rows(x[rows].reshape(len(x[rows]), -1).astype(np.float64), dtype)
@@ -467,6 +461,14 @@ class FeatureMap:
         parts = sketches(v, *shifts_of(self.width, count, config.seed), count, config.order)
         crosses = bring(sum(bring(part, 0.0, 1.0) for part in parts), 0.0, config.weight)
         return bring(np.concatenate([v, crosses], axis=1), 0.0, length)
+
+
+def _aligned(count: int, width: int, dtype: str) -> np.ndarray:
+    """An empty [count, width] array at a multiple of 64 bytes: a product's last bits may hang on where its operands lie."""
+    size = count * width * np.dtype(dtype).itemsize
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size].view(dtype).reshape(count, width)
 
 
 def check_norms(phi: np.ndarray) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from agt.certificates.box import REACH, Certificates, Envelope
 from agt.certificates.conditions import Condition, assess
-from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear, logits_of
+from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear
 from agt.data.dataset import ROWS, Records, gathered
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
@@ -38,16 +38,16 @@ from agt.models.store import (
     MODEL,
     FileReader,
     FileWriter,
-    as_json,
     check_constants,
     read_tensors,
     write_linear,
     write_tensors,
 )
-from agt.numeric import labels_of, next_up, signed_margins, step_of, upward
+from agt.numeric import labels_of, logits_of, next_up, signed_margins, step_of, upward
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS, rows_at_stake
 from agt.settings import ErmConfig, RemovalConfig, StabilityConfig, TrainingConfig, TubeConfig
+from agt.store import as_json
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import erm_sensitivity, train_erm
@@ -193,7 +193,7 @@ def read_features(problem: Problem, shelf: FileReader) -> FeatureMap:
     width = int(np.prod(problem.dataset.train.features.shape[1:]))
     bare, zero = FeatureMap(problem.settings.certificate.features, width), torch.zeros((), dtype=torch.float64)
     like = {name: zero.expand(shape) for name, shape in bare.shapes.items()}
-    return bare.with_matrices(read_tensors(shelf, FEATURES, like))
+    return bare.with_matrices({name: matrix.numpy() for name, matrix in read_tensors(shelf, FEATURES, like).items()})
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from agt.models.box import BoxModel, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
 from agt.models.own_votes import OwnVotesModel
-from agt.models.store import FileReader, FileWriter, as_json
+from agt.models.store import FileReader, FileWriter
 from agt.models.votes import FlipModel, VotesModel
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
@@ -50,6 +50,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
+from agt.store import as_json
 from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
 from agt.training.checkpoint import NOWHERE, Checkpoints, Common, flat
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members

@@ -27,10 +27,11 @@ from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
 from agt.models.features import FeatureMap
 from agt.models.linear import read_features
-from agt.models.store import FEATURES, FileReader, FileWriter, as_json, check_constants, read_tensors, write_tensors
+from agt.models.store import FEATURES, FileReader, FileWriter, check_constants, read_tensors, write_tensors
 from agt.models.votes import CONSTANTS, Votes
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, OwnVotesConfig
+from agt.store import as_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, check_again, seed_of, single_threaded, unused_copy
 from agt.training.loop import OnProgress, Progress

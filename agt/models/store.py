@@ -8,12 +8,12 @@ network.json                                        the layers of a network of t
 members/000/...                                     an ensemble's members, each with the files of its model
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from agt.bounds.network import Box
 from agt.errors import ConfigError, UnsoundError
+from agt.store import as_json
 from agt.training.checkpoint import Tensors, header_of
 
 MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
@@ -65,11 +66,6 @@ def bounds_file(k: int) -> str:
     return f"{BOUNDS}/k={k:05d}.safetensors"
 
 
-def as_json(value: object) -> bytes:
-    """JSON for people to read."""
-    return (json.dumps(value, indent=2, default=str) + "\n").encode()
-
-
 def write_boxes(store: FileWriter, box: Box) -> None:
     """Write the nominal parameters and, for each k, the bounds."""
     store.write(MODEL, save({n: t.contiguous() for n, t in box.nominal.items()}))
@@ -79,12 +75,14 @@ def write_boxes(store: FileWriter, box: Box) -> None:
         store.write(bounds_file(k), save(ends, metadata={"k": str(k)}))
 
 
-def write_tensors(store: FileWriter, name: str, tensors: Tensors) -> None:
-    """One file of tensors."""
-    store.write(name, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+def write_tensors(store: FileWriter, name: str, tensors: Mapping[str, Tensor | np.ndarray]) -> None:
+    """One file of tensors, or arrays."""
+    store.write(name, save({key: torch.as_tensor(tensor).contiguous() for key, tensor in tensors.items()}))
 
 
-def write_linear(store: FileWriter, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
+def write_linear(
+    store: FileWriter, weight: Tensor, matrices: Mapping[str, np.ndarray], constants: Mapping[str, object]
+) -> None:
     """Write a linear head, the public matrices of its features, and how far one record moves it."""
     write_tensors(store, MODEL, {"weight": weight})
     write_tensors(store, FEATURES, matrices)

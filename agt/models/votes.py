@@ -33,7 +33,6 @@ from agt.models.store import (
     MODEL,
     FileReader,
     FileWriter,
-    as_json,
     check_constants,
     read_tensors,
     write_tensors,
@@ -41,6 +40,7 @@ from agt.models.store import (
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, ErmConfig, TrainingConfig, VotesConfig
+from agt.store import as_json
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, shards

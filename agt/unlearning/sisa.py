@@ -66,7 +66,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import vote_counts
@@ -156,7 +155,7 @@ def _check_features(member: Any, shard: Dataset) -> None:
     if member.settings.certificate.boxes:
         return
     now, then = FeatureMap.of(member.settings.certificate.features, shard).matrices, member.features.matrices
-    if now.keys() != then.keys() or not all(torch.equal(now[name], then[name]) for name in now):
+    if now.keys() != then.keys() or not all(np.array_equal(now[name], then[name]) for name in now):
         raise CheckError(
             "method=sisa: the public rows that the features are made from (certificate.features.public) are others now, so "
             f"every member would be: {INSTEAD}"

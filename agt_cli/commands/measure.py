@@ -17,7 +17,7 @@ from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
 from agt.mechanisms.claims import Output, Release, claim, neighbours_of, of_release
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
-from agt.mechanisms.portable import CLAIM
+from agt.models.portable import CLAIM
 from agt.numeric import SystemRandomness
 from agt.settings import build, plain_of, validate
 from agt.store import write_atomic

@@ -18,10 +18,10 @@ from agt.data.dataset import UNLABELLED, DataError, PublicRows, Records
 from agt.errors import ConfigError, nearest
 from agt.facts import Grounds, declared
 from agt.mechanisms.claims import Output, Statement, of_release
-from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
+from agt.models.portable import CLAIM
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt.tuning import SCORES, Candidate, TuningObjective, best, linear_head, standard_error

@@ -53,10 +53,10 @@ from agt.mechanisms.claims import (
 from agt.mechanisms.composition import LEAST, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
-from agt.mechanisms.portable import CLAIM, Portable, drawn_by
 from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
+from agt.models.portable import CLAIM, Portable, drawn_by
 from agt.numeric import Randomness
 from agt.quality import Judged, Quality, rate_words
 from agt.settings import NonNegative, Positive, imported, schema, validate

@@ -64,9 +64,8 @@ from safetensors.torch import save
 import agt_cli
 from agt.certificates.conditions import Condition, condition_counts
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.models.store import as_json
 from agt.provenance import package_version
-from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, remove_parts, sync_folder, write_atomic
+from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, as_json, remove_parts, sync_folder, write_atomic
 from agt.unlearning.log import state_of
 from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, remove_leftovers, still_running

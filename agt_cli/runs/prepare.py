@@ -29,7 +29,7 @@ from agt.facts import Fact, proved
 from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
 from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
-from agt.models.store import NETWORK, FileReader, FileWriter, as_json
+from agt.models.store import NETWORK, FileReader, FileWriter
 from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
 from agt.settings import (
@@ -42,7 +42,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.store import file_sha256, home, locate, parse_json
+from agt.store import as_json, file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner

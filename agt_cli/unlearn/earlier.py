@@ -31,7 +31,7 @@ from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Statement, read_claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.portable import CLAIM
+from agt.models.portable import CLAIM
 from agt.unlearning.account import Earlier
 from agt.unlearning.log import Log
 from agt.unlearning.sisa import gaps

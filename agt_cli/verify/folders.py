@@ -20,7 +20,6 @@ from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
 from agt.facts import Standing
 from agt.models.model import Model, load
-from agt.models.store import as_json
 from agt.problem import Settings
 from agt.settings import RelationConfig, build, validate
 from agt.store import (
@@ -29,6 +28,7 @@ from agt.store import (
     MAX_TEXT_BYTES,
     Broken,
     Manifest,
+    as_json,
     file_kind,
     open_plain,
     parse_json,

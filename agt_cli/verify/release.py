@@ -46,10 +46,10 @@ from agt.mechanisms.claims import (
 from agt.mechanisms.composition import GaussianDP, Guarantee, guarantee_of, total
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.portable import RELEASE, Portable
 from agt.mechanisms.published import CertifiedQuantile
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.models.model import Model
+from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
 from agt.settings import RelationConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt.mechanisms.portable import COMMAND as RELEASE
+from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
 from agt.unlearning.account import OUTSIDE
 from agt_cli.report.finished import Run, has_pending_commit

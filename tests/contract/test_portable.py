@@ -19,8 +19,8 @@ import pytest
 from records import reseal
 
 from agt.errors import AgtError, ConfigError
-from agt.mechanisms import portable
-from agt.mechanisms.portable import Portable
+from agt.models import portable
+from agt.models.portable import Portable
 from agt_cli.cli import main
 
 RNG = np.random.default_rng(0)

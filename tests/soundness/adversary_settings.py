@@ -10,12 +10,12 @@ from agt import relations
 from agt.audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
-from agt.certificates.stability import ClosedForm, certify_linear, logits_of
+from agt.certificates.stability import ClosedForm, certify_linear
 from agt.data.dataset import Dataset, Records, content_ids
 from agt.facts import grounds, proved
 from agt.models.features import FeatureMap
 from agt.models.model import vote
-from agt.numeric import signed_margins
+from agt.numeric import logits_of, signed_margins
 from agt.relations import rows_at_stake
 from agt.settings import (
     BoxConfig,

@@ -12,9 +12,10 @@ from agt.errors import ConfigError
 from agt.facts import grounds, proved
 from agt.mechanisms.claims import labels_from, prepare_weights
 from agt.mechanisms.planning import shrunk_accuracy
-from agt.mechanisms.weights import BLOCK, PrincipalAxes, ReleaseWeights, answering, james_stein
+from agt.mechanisms.weights import ReleaseWeights
 from agt.models.heads import HeadConfig
 from agt.models.linear import LinearModel
+from agt.models.shrinkage import BLOCK, PrincipalAxes, answering, james_stein
 from agt.numeric import SeededRandomness
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, StabilityConfig

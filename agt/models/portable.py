@@ -21,31 +21,30 @@ from hashlib import sha256
 from io import BytesIO
 from math import isfinite
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from unicodedata import normalize
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from zlib import error as ZlibError
 
 import numpy as np
-import torch
 
-from agt.certificates.stability import logits_of
 from agt.data.dataset import DataSource, gathered, pieces
 from agt.errors import ConfigError
-from agt.mechanisms.objective import ObjectivePerturbation
-from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering, shrinking_axes
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel
-from agt.models.store import FileWriter, as_json
-from agt.numeric import labels_of, signed_margins
+from agt.models.shrinkage import answering, shrinking_axes
+from agt.numeric import labels_of, logits_of, signed_margins
 from agt.settings import FeaturesConfig, build, validate
-from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest
+from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest, as_json
+
+if TYPE_CHECKING:  # whoever reads a folder and answers from it loads no torch
+    from agt.models.linear import LinearModel
+    from agt.models.store import FileWriter
 
 FORMAT = 1
 SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
+_DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}  # which alone have such a constant
 _NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
 _NPY = re.compile(
@@ -55,6 +54,19 @@ _NPY = re.compile(
 _CELL = re.compile(r"[,;|\t\"']")  # where a spreadsheet may end a cell, whatever it takes for a separator
 _FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")  # what it runs; +1 and -1.5 are numbers
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
+
+
+class Released(Protocol):
+    """Weights as a mechanism drew them (``agt.mechanisms.weights.ReleasedWeights``)."""
+
+    @property
+    def weight(self) -> np.ndarray: ...
+    @property
+    def described(self) -> dict[str, float]: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def shrink(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -84,9 +96,7 @@ class Portable:
     shrink: bool = False
 
     @classmethod
-    def of(
-        cls, model: LinearModel, released: ReleasedWeights, source: Mapping[str, Any], words: Sequence[str]
-    ) -> "Portable":
+    def of(cls, model: "LinearModel", released: Released, source: Mapping[str, Any], words: Sequence[str]) -> "Portable":
         """What may be published of a release from this model.
 
         Args:
@@ -106,7 +116,7 @@ class Portable:
         weight, shrink = released.weight, released.shrink
         return cls(name, classes, kept, model.features, dtype, weight, noise, tuple(words), shrink)
 
-    def save(self, store: FileWriter, claim: bytes) -> str:
+    def save(self, store: "FileWriter", claim: bytes) -> str:
         """Write the folder, with claim.json (statement.py); returns its digest."""
         arrays, config = BytesIO(), self.features.config
         described = {
@@ -123,7 +133,7 @@ class Portable:
             "bias": config.bias,
             **self._formula,
         }
-        matrices: dict[str, Any] = {name: matrix.numpy() for name, matrix in self.features.matrices.items()}
+        matrices: dict[str, Any] = self.features.matrices
         np.savez(arrays, weight=self.weight, **matrices)
         files = {
             RELEASE: as_json(described),
@@ -167,10 +177,10 @@ class Portable:
             node = shelf.json(RELEASE)
             if node["format"] not in (FORMAT, SHRUNK):
                 raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}")
-            matrices = {name: torch.from_numpy(array) for name, array in unpacked(shelf.read(WEIGHTS)).items()}
-            weight = matrices.pop("weight").numpy()
+            matrices = unpacked(shelf.read(WEIGHTS))
+            weight = matrices.pop("weight")
             bare = FeatureMap(validate(FeaturesConfig, node["features"], "features"), node["width"])
-            if bare.shapes != {name: tuple(matrix.shape) for name, matrix in matrices.items()}:
+            if bare.shapes != {name: matrix.shape for name, matrix in matrices.items()}:
                 raise ValueError(f"matrices of other shapes than {RELEASE} says")
             features = bare.with_matrices(matrices)
             if (
@@ -211,7 +221,7 @@ class Portable:
         return signed_margins(gathered(self._logits(features), len(features)))
 
     def _logits(self, features: np.ndarray) -> Iterator[np.ndarray]:
-        weight = torch.from_numpy(answering(self.weight, self.noise["sigma"], self.shrink, self.features))
+        weight = answering(self.weight, self.noise["sigma"], self.shrink, self.features)
         return (logits_of(weight, self.features(piece, self.dtype)) for piece in pieces(features))
 
     @property
@@ -233,8 +243,7 @@ class Portable:
 
 def drawn_by(noise: Mapping[str, Any]) -> str:
     """The name of the mechanism whose noise, or other constants, these are."""
-    solved = {"tilt": ObjectivePerturbation.name, "gram": NoisyStatistics.name}
-    return next((name for key, name in solved.items() if key in noise), ReleaseWeights.name)
+    return next((name for key, name in _DRAWN_BY.items() if key in noise), "release_weights")
 
 
 def unpacked(content: bytes) -> dict[str, np.ndarray]:
