@@ -22,6 +22,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from agt.errors import ConfigError, nearest
+from agt.store import read_digest
 from agt_cli import usage
 from agt_cli.errors import explain
 
@@ -240,3 +241,23 @@ def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse a top-level key that nothing reads (+KEY=VALUE can add one)."""
+    for key in config:
+        if key not in known:
+            raise ConfigError(f"unknown key '{key}'{nearest(key, known)}")
+
+
+def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | None:
+    """The digest of a run that a setting asks for; None: none.
+
+    Raises:
+        ConfigError: it is no digest.
+    """
+    value = config.get(key)
+    try:
+        return None if value is None else read_digest(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{prefix}{key}={value}: {error}") from None

@@ -48,13 +48,13 @@ def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence
     Raises:
         ConfigError: a value is empty, or run=latest finds none.
     """
-    from agt_cli.choices import bind_declaration, with_members
-
     settings = resolve_latest(settings, console.note)
     if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
         check_not_replaced(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
     if command in ("train", "tune", "measure"):
+        from agt_cli.choices import bind_declaration, with_members
+
         settings = bind_declaration(with_members(settings), overrides)
     for key, value in settings.items():
         if value == "":
@@ -87,7 +87,6 @@ def run_job(
     if folder is None:
         return {"command": command, **task.run(task.configure(settings), console)}
 
-    from agt_cli.choices import ineffective_settings
     from agt_cli.report.record import RunRecord
 
     with ExitStack() as stack:
@@ -108,8 +107,11 @@ def run_job(
             stack.enter_context(record)
         if shared := current_team.get():
             record.environment(processes=shared.described)
-        for line in ineffective_settings(settings, overrides) if command == "train" else ():
-            console.note(line)
+        if command == "train":
+            from agt_cli.choices import ineffective_settings
+
+            for line in ineffective_settings(settings, overrides):
+                console.note(line)
         result = task.run(configured, record, console)
     index = Path(str(settings.get("output_dir"))) / "index.html"
     console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")

@@ -22,6 +22,7 @@ from agt.errors import AgtError
 from agt.facts import Fact, Grounds, declared, proved, void
 
 UNLABELLED = -1
+UNANSWERED = -1
 PublicRows = Literal["test", "train"]
 ROWS = 2**15
 """Rows of a large file that are held at once."""

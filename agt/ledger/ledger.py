@@ -57,7 +57,7 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import pieces
+from agt.data.dataset import UNANSWERED, pieces
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import (
     NO_HEAD,
@@ -626,7 +626,6 @@ def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
 
 
 KEY_BYTES = 32
-UNANSWERED = -1
 
 
 def question_terms(run: str, mechanism: Mechanism, accounting: str, counting: str) -> list[object]:

@@ -50,10 +50,19 @@ from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
 from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
 from agt.audit.neighbours import NOMINAL, labels_of, members_margins, retrained, with_added, without
-from agt.data.dataset import CONTENT, UNLABELLED, DataError, Records
+from agt.data.dataset import (
+    CONTENT,
+    UNANSWERED,
+    UNLABELLED,
+    DataError,
+    Records,
+)
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
-from agt.ledger.ledger import UNANSWERED, Exhausted, Ledger
+from agt.ledger.ledger import (
+    Exhausted,
+    Ledger,
+)
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.mechanism import Mechanism

@@ -45,7 +45,9 @@ from agt.audit.neighbours import retrained, without
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
-from agt.ledger.ledger import UNANSWERED
+from agt.data.dataset import (
+    UNANSWERED,
+)
 from agt.mechanisms.claims import Labelling, OnProgress
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism

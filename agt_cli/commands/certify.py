@@ -9,10 +9,16 @@ from pydantic import Field, InstanceOf
 
 from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
+from agt_cli.configuration import (
+    only_keys,
+)
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
+from agt_cli.report.release_md import (
+    outside_section,
+)
 from agt_cli.report.report_md import (
     Subject,
     certified_metrics,
@@ -20,12 +26,13 @@ from agt_cli.report.report_md import (
     half_stands,
     handful,
     judge,
-    outside_section,
     say_quality,
     write_quality,
     write_tables,
 )
-from agt_cli.runs.prepare import certifying, only_keys
+from agt_cli.runs.prepare import (
+    certifying,
+)
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 

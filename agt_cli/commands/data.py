@@ -24,11 +24,13 @@ from agt.errors import ConfigError
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic
 from agt_cli import usage
+from agt_cli.configuration import (
+    only_keys,
+)
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
-from agt_cli.runs.prepare import only_keys
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\

@@ -27,7 +27,9 @@ from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unf
 from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
-from agt_cli.report.report_md import predict_report
+from agt_cli.report.release_md import (
+    predict_report,
+)
 from agt_cli.runs.prepare import RunSettings, settings_of
 
 SIZE = "size"

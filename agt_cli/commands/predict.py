@@ -1,88 +1,33 @@
 """agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Annotated, Any
-
-from pydantic import Field, InstanceOf
+from typing import TYPE_CHECKING, Any, Union
 
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Accounting, Counting
-from agt.numeric import Randomness, SeededRandomness, SystemRandomness
-from agt.settings import schema, validate
-from agt_cli.releasing.ledgers import ProtectedPeople
-from agt_cli.releasing.payer import NoLedger, payer_of
-from agt_cli.releasing.release import MechanismConfig, PortableAnswers, ReleaseRequest, TotalConfig, release_file
-from agt_cli.releasing.session import serve
+from agt_cli.configuration import only_keys
+from agt_cli.releasing.answers import PortableAnswers
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.queries import LINES, PendingErasures, TrainedRun
+
+if TYPE_CHECKING:
+    from agt_cli.releasing.private import PrivateAnswers
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
 KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot", "force")
 
 
-@schema
-class PredictConfig:
-    """What is to be released.
-
-    Attributes:
-        trained: the run, and the queries.
-        mechanism: with its budget.
-        accounting, counting: as in ``agt.mechanisms.claims.prepare_labels``.
-        seed: of a simulation; None: the operating system draws.
-        ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
-        lot: how many questions of JSON lines are paid at once.
-        force: release although it would hardly be worth its budget.
-    """
-
-    trained: InstanceOf[TrainedRun]
-    mechanism: InstanceOf[MechanismConfig]
-    accounting: Accounting = "rigorous"
-    counting: Counting = "distance"
-    seed: Annotated[int, Field(ge=0)] | None = None
-    ledger: str | None = None
-    lot: Annotated[int, Field(ge=1)] = 1
-    force: bool = False
-
-    def __post_init__(self) -> None:
-        for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
-            if self.mechanism.releases_weights and getattr(self, key) != usual:
-                name = self.mechanism.kind.name
-                raise ConfigError(f"{key}={getattr(self, key)}: mechanism={name} reads no stable distance: leave it out")
-        if self.lot > 1 and self.trained.inputs != LINES:
-            raise ConfigError(f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with inputs=-")
-
-
-def configure(config: Mapping[str, Any]) -> PredictConfig | PortableAnswers:
+def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnswers]:
     """Validate the settings, the budget and the run, or the release, before any data is read."""
     only_keys(config, KEYS)
     if config.get("release") is not None:
         return PortableAnswers.of(config)
     if config.get("run") is None:
         raise ConfigError("run: a value is required; give run=VALUE, or release=FOLDER of weights released earlier")
-    mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
-    trained = TrainedRun.of(config)
-    PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
-    chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot", "force")}
-    return validate(PredictConfig, {"trained": trained, "mechanism": mechanism, **chosen}, "")
+    from agt_cli.releasing.private import PrivateAnswers  # loads torch, and what draws
+
+    return PrivateAnswers.of(config)
 
 
-def run(config: PredictConfig | PortableAnswers, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(config: Union["PrivateAnswers", PortableAnswers], record: RunRecord, console: Console) -> dict[str, Any]:
     """Judge the release, pay for it, say on disk what it spends, draw it and write it; or answer from one that was made."""
-    if isinstance(config, PortableAnswers):
-        return config.run(record, console)
-    randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
-    mechanism, lines = config.mechanism, config.trained.inputs == LINES
-    opened = config.trained.open(record, console, mechanism.reads_records)
-    count, most = len(opened.queries), mechanism.total.queries
-    if most is not None and count > most:
-        raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
-    free = randomness.simulated or mechanism.weights is not None
-    people = ProtectedPeople.of_finished(opened.trained.finished)
-    with nullcontext(NoLedger()) if free else payer_of(config.ledger, people) as payer:
-        request = ReleaseRequest(
-            mechanism, config.accounting, config.counting, opened, payer, record, console, config.force
-        )
-        return serve(request, randomness, config.lot) if lines else release_file(request, randomness)
+    return config.run(record, console)

@@ -31,11 +31,20 @@ from agt_cli import usage
 from agt_cli.choices import with_members
 from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data
 from agt_cli.commands.runs import refresh
-from agt_cli.configuration import composed
+from agt_cli.configuration import (
+    composed,
+    only_keys,
+)
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, fit, only_keys, prepare, settings_to_train, write_trained
+from agt_cli.runs.prepare import (
+    Prepared,
+    fit,
+    prepare,
+    settings_to_train,
+    write_trained,
+)
 
 QUESTIONS = ("label", "id", "public", "purpose", "eps")
 NONE = "none"

@@ -32,7 +32,12 @@ from agt_cli.releasing.payer import NoLedger, Spending, payer_of, people_of, spe
 from agt_cli.releasing.release import TotalConfig, write_weights
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import predict_report, tune_report
+from agt_cli.report.release_md import (
+    predict_report,
+)
+from agt_cli.report.report_md import (
+    tune_report,
+)
 from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, encoder_of, prepare, settings_of
 
 Changes = Mapping[str, Any]

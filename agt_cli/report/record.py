@@ -51,18 +51,15 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from omegaconf import OmegaConf
-from safetensors.torch import save
+from safetensors.numpy import save
 
 import agt_cli
-from agt.certificates.conditions import Condition, condition_counts
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.provenance import package_version
 from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, as_json, remove_parts, sync_folder, write_atomic
@@ -73,6 +70,11 @@ from agt_cli.report.markdown import report_page, standings
 
 RESUMABLE = "train"
 STATUS_BYTES = 2**14  # of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
+if TYPE_CHECKING:  # the record of answers from released weights loads no torch
+    import pandas as pd
+
+    from agt.certificates.conditions import Condition
+
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
 
@@ -257,8 +259,10 @@ class RunRecord(FolderWriter):
         self._metrics.update(numbers)
         self._write_json("metrics.json", self._metrics)
 
-    def conditions(self, conditions: Sequence[Condition]) -> None:
+    def conditions(self, conditions: "Sequence[Condition]") -> None:
         """Write conditions.json, and to the metrics how many hold, and how many of those rest on declarations."""
+        from agt.certificates.conditions import condition_counts
+
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
         self.add_metrics(**condition_counts(conditions))
         self._standings = standings(conditions)
@@ -285,10 +289,10 @@ class RunRecord(FolderWriter):
         drawn = name in self._hashes and name.endswith(".png")
         return (self.folder / name).read_bytes() if drawn else None
 
-    def table(self, name: str, table: pd.DataFrame) -> None:
+    def table(self, name: str, table: "pd.DataFrame") -> None:
         self.write(f"tables/{name}.csv", csv_bytes(table))
 
-    def parquet(self, name: str, parts: Iterable[pd.DataFrame]) -> None:
+    def parquet(self, name: str, parts: "Iterable[pd.DataFrame]") -> None:
         """Write NAME.parquet, part after part; at least one."""
         tables = (pa.Table.from_pandas(part, preserve_index=False) for part in parts)
         first = next(tables)
@@ -298,12 +302,11 @@ class RunRecord(FolderWriter):
 
     def released_weights(self, weight: np.ndarray, constants: Mapping[str, object]) -> None:
         """Write weights that may be published, and the noise they carry."""
-        tensor = torch.from_numpy(np.ascontiguousarray(weight))
-        self.write("released_weights.safetensors", save({"weight": tensor}))
+        self.write("released_weights.safetensors", save({"weight": np.ascontiguousarray(weight)}))
         self._write_json("released_weights.json", constants)
 
 
-def csv_bytes(table: pd.DataFrame) -> bytes:
+def csv_bytes(table: "pd.DataFrame") -> bytes:
     """A table as every command writes it."""
     return table.to_csv(index=False, lineterminator="\n").encode()
 
@@ -326,15 +329,27 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
         "device": _device(compute.get("device", "cpu")),
         **({VISIBLE_GPUS: os.environ.get(VISIBLE_GPUS)} if compute.get("device") == "cuda" else {}),
         "cpus": os.cpu_count(),
-        "threads": compute.get("threads") or torch.get_num_threads(),
+        "threads": compute.get("threads") or _threads(config),
         "argv": sys.argv,
         "seed": training.get("seed"),
     }
 
 
+def _threads(config: Mapping[str, Any]) -> int | None:
+    """PyTorch's; None: of answers from released weights, which it has no part in."""
+    if config.get("release"):
+        return None
+    from torch import get_num_threads
+
+    return get_num_threads()
+
+
 def _device(name: str) -> str:
-    if name == "cuda" and torch.cuda.is_available():
-        return f"cuda ({torch.cuda.get_device_name()})"
+    if name == "cuda":
+        from torch import cuda
+
+        if cuda.is_available():
+            return f"cuda ({cuda.get_device_name()})"
     return f"{name} ({platform.processor() or platform.machine()})"
 
 

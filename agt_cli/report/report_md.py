@@ -2,11 +2,9 @@
 
 A certification's tables, metrics and report.
 
-report.md of a release: what is guaranteed, and what may be published.
-
 report.md of a choice of settings on public rows.
 
-What is told of a model's quality, and of queries that do not fit what was declared: for the data owner alone.
+What is told of a model's quality: for the data owner alone.
 """
 
 import math
@@ -22,17 +20,18 @@ import pandas as pd
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.data.dataset import ROWS, UNLABELLED, Dataset, Outside, Records
+from agt.data.dataset import ROWS, UNLABELLED, Dataset, Records
 from agt.facts import Standing
 from agt.models.model import Model
 from agt.problem import Settings
-from agt.quality import LEAST, Judged, Quality, RateEstimate, Subgroup, rate_words
+from agt.quality import Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt.relations import RELATIONS
 from agt.settings import CertificateConfig, RelationConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, bullets, document, markdown_table, plain
-from agt_cli.report.record import RunRecord, to_yaml
+from agt_cli.report.record import RunRecord
+from agt_cli.report.release_md import setting_section
 
 
 def ball(relation: RelationConfig) -> str:
@@ -229,12 +228,6 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
     ]
 
 
-def setting_section(config: Mapping[str, Any]) -> str:
-    text = to_yaml(config).rstrip()
-    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
-    return f"{fence}yaml\n{text}\n{fence}"
-
-
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
 OWED = "abstains: owes an answer after the next update"
@@ -419,46 +412,6 @@ def _round_ks(table: pd.DataFrame) -> set[int]:
     return {ks[0], 1, 2, 5, ks[-1], *range(0, ks[-1], step)}
 
 
-def predict_report(
-    dataset: str,
-    queries: str,
-    mechanism: str,
-    words: Sequence[str],
-    publishable: str | None,
-    record: RunRecord,
-    what: str = "Private labels",
-) -> str:
-    """report.md of a release.
-
-    Args:
-        words: the claim, the totals and the caveats, a line each.
-        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
-        what: is released, in words.
-    """
-    return document(
-        f"# {what}: {plain(dataset)}",
-        publish_headline(publishable),
-        f"{plain(queries)}, answered by `{mechanism}`.",
-        "## What is guaranteed",
-        words,
-        *publish_section(publishable),
-        "## Setting",
-        setting_section(record.config),
-    )
-
-
-def publish_headline(publishable: str | None) -> str:
-    """A release's page in one sentence; None: nothing may be published."""
-    return f"**{publishable} may be published, once.**" if publishable else "**Nothing may be published.**"
-
-
-def publish_section(publishable: str | None) -> list[str]:
-    """What may be published of a release; None: nothing."""
-    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
-    nothing = "Nothing: no guarantee holds. All of it is for the data owner."
-    return ["## What may be published", f"{publishable}, once. {rest}" if publishable else nothing]
-
-
 def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord) -> str:
     """report.md of a choice.
 
@@ -486,8 +439,6 @@ def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, 
 MOST = 0.9  # of the answers: a page's first sentence is about the farthest k at which so many are certified
 KS = (1, 5, 20, 100)  # certified shares are told at these
 SHOWN = 20  # rows on the console
-COLUMNS = 10  # of queries
-OTHERS = 0.2  # a column with more values outside than that looks like another population's
 
 
 def judge(
@@ -609,37 +560,3 @@ def _cells(
     distances = ("median distance",) if quality.whole.distance is not None else ()
     always = ("majority",) if quality.majority else ()
     return ("", "records", *always, *(name for name, _ in known), *distances), rows
-
-
-def outside_lines(outside: Sequence[Outside]) -> list[str]:
-    """A line for each column with values that were not declared, the worst first; empty if every value fits."""
-    worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
-    title = "queries outside the public ranges (clipped to them) and lists (counted as other):"
-    lines = [
-        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
-        for p in worst
-    ]
-    return [title, *lines, *_rest(outside)] if outside else []
-
-
-def outside_section(outside: Sequence[Outside]) -> list[str]:
-    """The part of report.md; empty if every value fits."""
-    title, *lines = outside_lines(outside) or [""]
-    return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
-
-
-def foreign(outside: Sequence[Outside]) -> list[Outside]:
-    """The columns of queries that look like another population's."""
-    return [part for part in outside if part.rate > OTHERS and (part.total >= LEAST or not part.total)]
-
-
-def _rest(outside: Sequence[Outside]) -> list[str]:
-    lines = [f"{len(outside) - COLUMNS} more columns have such values."] if len(outside) > COLUMNS else []
-    far = foreign(outside)
-    if far:
-        which = f"column '{far[0].column}'" if len(far) == 1 else f"{len(far)} columns"
-        lines.append(
-            f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
-            "population than the public ranges and lists were made for, and answers to them mean little."
-        )
-    return lines

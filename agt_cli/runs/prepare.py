@@ -24,7 +24,7 @@ from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, Records, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError
 from agt.facts import Fact, proved
 from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
@@ -49,6 +49,7 @@ from agt.training.learners import Learner
 from agt.training.loop import OnProgress, noise_config
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
+from agt_cli.configuration import only_keys
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
@@ -156,13 +157,6 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     """
     there = {key: entry["path"] for key, entry in files.items() if Path(entry["path"]).exists()}
     return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
-
-
-def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse a top-level key that nothing reads (+KEY=VALUE can add one)."""
-    for key in config:
-        if key not in known:
-            raise ConfigError(f"unknown key '{key}'{nearest(key, known)}")
 
 
 @dataclass(frozen=True)

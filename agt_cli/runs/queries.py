@@ -51,7 +51,6 @@ from agt.store import (
     file_sha256,
     locate,
     parse_object,
-    read_digest,
     read_file,
     refusing,
     sync_folder,
@@ -59,12 +58,15 @@ from agt.store import (
 from agt.unlearning.log import SIZE, HashKey, Index, Log, check_asked, check_same, places
 from agt.unlearning.sisa import answerable
 from agt_cli.choices import naming
+from agt_cli.configuration import digest_of
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import EARLIER, PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, has_pending_commit, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import outside_lines
+from agt_cli.report.release_md import (
+    outside_lines,
+)
 from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
@@ -455,19 +457,6 @@ class OpenedRun:
         """[n] the queries' true labels; None unless all are known."""
         labels = self.queries.labels
         return labels if bool((labels != UNLABELLED).all()) else None
-
-
-def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | None:
-    """The digest of a run that a setting asks for; None: none.
-
-    Raises:
-        ConfigError: it is no digest.
-    """
-    value = config.get(key)
-    try:
-        return None if value is None else read_digest(str(value))
-    except ValueError as error:
-        raise ConfigError(f"{prefix}{key}={value}: {error}") from None
 
 
 def conditions_of(finished: Run) -> tuple[Condition, ...]:

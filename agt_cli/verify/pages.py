@@ -19,6 +19,11 @@ from agt.mechanisms.claims import read_claim
 from agt.store import MAX_TEXT_BYTES, Broken
 from agt_cli.releasing.noise import REDRAWN, noise_words
 from agt_cli.report.markdown import bullets, document, report_page, sections, standings
+from agt_cli.report.release_md import (
+    publish_headline,
+    publish_section,
+    setting_section,
+)
 from agt_cli.report.report_md import (
     ball,
     conditions_section,
@@ -26,10 +31,7 @@ from agt_cli.report.report_md import (
     guarantee,
     headline,
     metrics_table,
-    publish_headline,
-    publish_section,
     results_section,
-    setting_section,
     table_metrics,
 )
 from agt_cli.runs.queries import LINES

@@ -1,0 +1,74 @@
+"""agt predict of a finished training run: settings and budget, who pays, and the draw."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+from pydantic import Field, InstanceOf
+
+from agt.errors import ConfigError
+from agt.mechanisms.claims import Accounting, Counting
+from agt.numeric import Randomness, SeededRandomness, SystemRandomness
+from agt.settings import schema, validate
+from agt_cli.releasing.ledgers import ProtectedPeople
+from agt_cli.releasing.payer import NoLedger, payer_of
+from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
+from agt_cli.releasing.session import serve
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.queries import LINES, PendingErasures, TrainedRun
+
+
+@schema
+class PrivateAnswers:
+    """What is to be released.
+
+    Attributes:
+        trained: the run, and the queries.
+        mechanism: with its budget.
+        accounting, counting: as in ``agt.mechanisms.claims.prepare_labels``.
+        seed: of a simulation; None: the operating system draws.
+        ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
+        lot: how many questions of JSON lines are paid at once.
+        force: release although it would hardly be worth its budget.
+    """
+
+    trained: InstanceOf[TrainedRun]
+    mechanism: InstanceOf[MechanismConfig]
+    accounting: Accounting = "rigorous"
+    counting: Counting = "distance"
+    seed: Annotated[int, Field(ge=0)] | None = None
+    ledger: str | None = None
+    lot: Annotated[int, Field(ge=1)] = 1
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
+            if self.mechanism.releases_weights and getattr(self, key) != usual:
+                name = self.mechanism.kind.name
+                raise ConfigError(f"{key}={getattr(self, key)}: mechanism={name} reads no stable distance: leave it out")
+        if self.lot > 1 and self.trained.inputs != LINES:
+            raise ConfigError(f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with inputs=-")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
+        """Validate the settings, the budget and the run, before any data is read."""
+        mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
+        trained = TrainedRun.of(config)
+        PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
+        chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot", "force")}
+        return validate(cls, {"trained": trained, "mechanism": mechanism, **chosen}, "")
+
+    def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
+        """Judge the release, pay for it, say on disk what it spends, draw it and write it."""
+        randomness: Randomness = SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
+        mechanism, lines = self.mechanism, self.trained.inputs == LINES
+        opened = self.trained.open(record, console, mechanism.reads_records)
+        count, most = len(opened.queries), mechanism.total.queries
+        if most is not None and count > most:
+            raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
+        free = randomness.simulated or mechanism.weights is not None
+        people = ProtectedPeople.of_finished(opened.trained.finished)
+        with nullcontext(NoLedger()) if free else payer_of(self.ledger, people) as payer:
+            request = ReleaseRequest(mechanism, self.accounting, self.counting, opened, payer, record, console, self.force)
+            return serve(request, randomness, self.lot) if lines else release_file(request, randomness)

@@ -1,0 +1,94 @@
+"""report.md of a release: what is guaranteed, and what may be published; and which queries do not fit what was declared."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agt.data.dataset import Outside
+from agt.quality import LEAST, rate_words
+from agt_cli.report.markdown import bullets, document, plain
+from agt_cli.report.record import RunRecord, to_yaml
+
+
+def setting_section(config: Mapping[str, Any]) -> str:
+    text = to_yaml(config).rstrip()
+    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
+    return f"{fence}yaml\n{text}\n{fence}"
+
+
+def predict_report(
+    dataset: str,
+    queries: str,
+    mechanism: str,
+    words: Sequence[str],
+    publishable: str | None,
+    record: RunRecord,
+    what: str = "Private labels",
+) -> str:
+    """report.md of a release.
+
+    Args:
+        words: the claim, the totals and the caveats, a line each.
+        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
+        what: is released, in words.
+    """
+    return document(
+        f"# {what}: {plain(dataset)}",
+        publish_headline(publishable),
+        f"{plain(queries)}, answered by `{mechanism}`.",
+        "## What is guaranteed",
+        words,
+        *publish_section(publishable),
+        "## Setting",
+        setting_section(record.config),
+    )
+
+
+def publish_headline(publishable: str | None) -> str:
+    """A release's page in one sentence; None: nothing may be published."""
+    return f"**{publishable} may be published, once.**" if publishable else "**Nothing may be published.**"
+
+
+def publish_section(publishable: str | None) -> list[str]:
+    """What may be published of a release; None: nothing."""
+    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
+    nothing = "Nothing: no guarantee holds. All of it is for the data owner."
+    return ["## What may be published", f"{publishable}, once. {rest}" if publishable else nothing]
+
+
+COLUMNS = 10  # of queries
+OTHERS = 0.2  # a column with more values outside than that looks like another population's
+
+
+def outside_lines(outside: Sequence[Outside]) -> list[str]:
+    """A line for each column with values that were not declared, the worst first; empty if every value fits."""
+    worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
+    title = "queries outside the public ranges (clipped to them) and lists (counted as other):"
+    lines = [
+        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
+        for p in worst
+    ]
+    return [title, *lines, *_rest(outside)] if outside else []
+
+
+def outside_section(outside: Sequence[Outside]) -> list[str]:
+    """The part of report.md; empty if every value fits."""
+    title, *lines = outside_lines(outside) or [""]
+    return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
+
+
+def foreign(outside: Sequence[Outside]) -> list[Outside]:
+    """The columns of queries that look like another population's."""
+    return [part for part in outside if part.rate > OTHERS and (part.total >= LEAST or not part.total)]
+
+
+def _rest(outside: Sequence[Outside]) -> list[str]:
+    lines = [f"{len(outside) - COLUMNS} more columns have such values."] if len(outside) > COLUMNS else []
+    far = foreign(outside)
+    if far:
+        which = f"column '{far[0].column}'" if len(far) == 1 else f"{len(far)} columns"
+        lines.append(
+            f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
+            "population than the public ranges and lists were made for, and answers to them mean little."
+        )
+    return lines
