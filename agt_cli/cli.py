@@ -199,6 +199,8 @@ def _check_places(typed: Mapping[str, str]) -> None:
     elsewhere = "dataset.data_dir" in typed or "experiment" in typed  # or a file that says where data are
     if typed.get("dataset") in ("table", "embeddings") and typed.get("dataset.path") and not elsewhere:
         locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
+    if release and release != "null" and "inputs" in typed:  # a run says where else its queries may lie
+        locate(Path(typed["inputs"]), Path("data"), "inputs")
     if "file" in typed:
         locate(Path(typed["file"]), data_dir, "the file or data_dir")
 

@@ -19,10 +19,8 @@ from agt.quality import Quality, rate_words
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.loop import SEED
 from agt_cli.configuration import composed, flat
-from agt_cli.releasing.noise import drawing, noise_words, proved
-from agt_cli.releasing.payer import SPENT_FILE as SPENT, unfinished
 from agt_cli.report.console import Console, show
-from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
+from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, SPENT_FILE, Run, open_unfinished
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import caution_words, say_quality, unmet
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
@@ -42,11 +40,14 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    releases = settings.noise is not None or record.config.get("ledger") is not None
+    if releases:  # ledgers and mechanisms, which no other training loads
+        from agt_cli.releasing.noise import drawing, noise_words, proved
+        from agt_cli.releasing.payer import unfinished
     earlier = unfinished(record, {"data_digest": digest}) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    releases = settings.noise is not None or record.config.get("ledger") is not None
     drawn = drawing(settings, record, prepared, checkpoints) if releases else nullcontext(())
     with drawn as account:
         started = time.perf_counter()
@@ -154,7 +155,7 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
             seed that is gone.
     """
     folder, noise = record.folder / CHECKPOINTS, settings.noise
-    seed, spent = folder / f"{SEED}.json", record.folder / SPENT
+    seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
             f"{RESUME_KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start "

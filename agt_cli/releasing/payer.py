@@ -28,13 +28,12 @@ from agt.mechanisms.composition import Allowance, Cost, Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
-from agt_cli.report.finished import Run
+from agt_cli.report.finished import SPENT_FILE, Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MAX_RELEASES = 10**9
 VARIABLE = "AGT_LEDGER"
-SPENT_FILE = "spent.json"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
 _ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
+SPENT_FILE = "spent.json"  # what a release says on disk before it draws
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 RESUME_KEY = "resume"
 UNKNOWN = "it has no lock, and nobody can tell whether its process lives"

@@ -35,8 +35,7 @@ from agt.models.portable import CLAIM
 from agt.unlearning.account import Earlier
 from agt.unlearning.log import Log
 from agt.unlearning.sisa import gaps
-from agt_cli.releasing.payer import SPENT_FILE as SPENT
-from agt_cli.report.finished import Run, open_run, runs_of
+from agt_cli.report.finished import SPENT_FILE as SPENT, Run, open_run, runs_of
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.runs.queries import ALIKE, conditions_of, people
 

@@ -173,6 +173,15 @@ def test_a_few_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Pat
     assert done.stdout.split() == labels_in(there / "predict")
 
 
+def test_answers_load_nothing_that_trains_certifies_or_draws(home: Home, tmp_path: Path) -> None:
+    there = home("vectors with a center")
+    asked = ["predict", f"release={there / 'predict'}", f"inputs={queries_of(there)}", f"output_dir={tmp_path}"]
+    heavy = {"torch", "joblib", "sklearn", "matplotlib", "scipy.special", "agt.relations", "agt.mechanisms", "agt.training"}
+    code = f"import sys; from agt_cli.cli import main; sys.exit(main({asked}) or sorted({heavy} & {{*sys.modules}}) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_features_that_numpy_cannot_make_are_agts(home: Home) -> None:
     for name in set(RUNS) - set(ALONE):
         readme = (home(name) / "predict" / "release" / "README.md").read_text()
