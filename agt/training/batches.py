@@ -541,8 +541,8 @@ _STAGE = "stage"
 
 
 @dataclass
-class Stages:
-    """Checkpoints that keep what a training reached at the end of each stage but the last (``Checkpoints``).
+class Stages(Checkpoints):
+    """Checkpoints that keep what a training reached at the end of each stage but the last.
 
     Attributes:
         inner: what a killed run goes on from.
@@ -557,11 +557,9 @@ class Stages:
     parts: Mapping[str, tuple[CheckpointState, ...]] = field(default_factory=dict)
 
     def part(self, name: str) -> "Stages":
-        """As ``Checkpoints``."""
         return Stages(self.inner.part(name), self.ends, self.parts.get(name, ()))
 
     def last(self) -> CheckpointState | None:
-        """As ``Checkpoints``."""
         state = self.inner.last()
         if state is None:
             return CheckpointState(self.reached[-1].step, apart(self.reached[-1].tensors)) if self.reached else None
@@ -571,13 +569,11 @@ class Stages:
         )
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """As ``Checkpoints``."""
         if step in self.ends:
             self.reached = (*self.reached, CheckpointState(step, apart(tensors())))
         self.inner.offer(step, lambda: {**tensors(), **self._packed()}, last)
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
-        """As ``Checkpoints``."""
         return self.inner.number(name, draw)
 
     def _packed(self) -> Tensors:
