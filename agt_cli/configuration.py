@@ -231,12 +231,3 @@ def chosen_options() -> dict[str, str]:
     """Group -> the option that this command line composed, by itself or through an experiment."""
     chosen: Mapping[Any, Any] = HydraConfig.get().runtime.choices
     return {str(group): str(option) for group, option in chosen.items() if option is not None}
-
-
-def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by their dotted keys."""
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

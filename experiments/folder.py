@@ -20,8 +20,7 @@ import numpy as np
 from agt.data.dataset import DataError
 from agt.data.embeddings import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
 from agt.errors import AgtError, ConfigError
-from agt.store import Lock, file_sha256, seal, write_atomic
-from agt.training.checkpoint import flat
+from agt.store import Lock, file_sha256, flat, seal, write_atomic
 
 OnProgress = Callable[[int, int], None]
 """Called with rows finished and rows in all."""

@@ -50,8 +50,9 @@ from agt.settings import (
     certificate_config,
     validate,
 )
+from agt.store import flat
 from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
-from agt.training.checkpoint import NOWHERE, Checkpoints, Common, flat
+from agt.training.checkpoint import NOWHERE, Checkpoints, Common
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
 from agt.training.loop import NoisePlan, OnProgress, Progress
 
@@ -312,7 +313,7 @@ def load_members(kind: MemberKind, problem: Problem, shelf: FileReader, which: S
 
 
 def made_by(problem: Problem) -> dict[str, object]:
-    """What the bits of members that are trained now depend on beside settings and records."""
+    """What the bits of a model, or of members, that are trained now depend on beside settings and records."""
     compute, box = problem.settings.compute, problem.settings.certificate.boxes
     initial = {"the initial parameters": initial_digest(problem)} if box else {}
     cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}

@@ -236,7 +236,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
     path, started = folder / RUN, time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
-    content = store.seal({"format": FORMAT, **flat(about)})
+    content = store.seal({"format": FORMAT, **store.flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
     else:
@@ -288,15 +288,6 @@ def _compare(path: Path, now: Mapping[str, Any]) -> None:
                 f"{key} was {then.get(key)} when the run began and is {now.get(key)} now: the run would not end with the "
                 "bits it began for: restore that, or start a new run"
             )
-
-
-def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted keys."""
-    dotted: dict[str, Any] = {}
-    for key, value in node.items():
-        inside = isinstance(value, Mapping) and value
-        dotted |= flat(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
-    return dotted
 
 
 def _states(folder: Path) -> list[Path]:
