@@ -168,8 +168,7 @@ class Fitted:
         Raises:
             ConfigError, DataError: another width, or a NaN.
         """
-        labels: np.ndarray = self.classes[self.model.predict(self._queries(x))]
-        return labels
+        return self.classes[self.model.predict(self._queries(x))]
 
     def certify(self, x: np.ndarray | pd.DataFrame, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Labels and stable distances.
@@ -352,7 +351,7 @@ def fit(
             killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
             linear head's and a tube's are the recipe's unless given, and ``caution`` moves them along its curve
-            (training/strength.py, tube/strength.py).
+            (training/linear.py, tube/network.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -568,8 +567,7 @@ def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     """A map's settings, its count the usual one unless given."""
     named = {"map": given} if isinstance(given, str) else given
     usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
-    made: FeaturesConfig = validate(FeaturesConfig, named if usual is None else {"count": usual, **named}, "features")
-    return made
+    return validate(FeaturesConfig, named if usual is None else {"count": usual, **named}, "features")
 
 
 def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilder:
@@ -577,18 +575,16 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
         return OwnNetwork.of(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
         raise ConfigError(f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an nn.Sequential")
-    head: HeadBuilder = validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
-    return head
+    return validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
 
 
 def _training(certificate: CertificateConfig, given: dict[str, Any], classes: int) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/strength.py)."""
+    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
     several = SOFTMAX if not (certificate.linear or certificate.boxes) and classes > 2 else {}
-    training: TrainingConfig = validate(TrainingConfig, DEFAULTS[certificate.name] | several | given, "training")
-    return training
+    return validate(TrainingConfig, DEFAULTS[certificate.name] | several | given, "training")
 
 
 def _choices(declarations: bool) -> Fact:

@@ -100,8 +100,7 @@ class Group:
         box: list[Any] = [value]
         with self._all_there():
             dist.broadcast_object_list(box)
-        sent: T = box[0]
-        return sent
+        return box[0]
 
     def dealt(self, parts: Tensor) -> Tensor:
         """[size, ...] of which row r goes to process r -> [size, ...] of which row r came from process r."""

@@ -192,8 +192,7 @@ def _mills(x: float) -> float:
 
 def labels_of(logits: Array) -> Array:
     """[n] int64 of logits [n, J], exactly: the class of the greatest, the first of equals; of one logit, 1 if it is > 0."""
-    labels: Array = (logits[:, 0] > 0) * 1 if logits.shape[1] == 1 else logits.argmax(1)
-    return labels
+    return (logits[:, 0] > 0) * 1 if logits.shape[1] == 1 else logits.argmax(1)
 
 
 def signed_margins(logits: np.ndarray) -> np.ndarray:
@@ -209,8 +208,7 @@ def signed_margins(logits: np.ndarray) -> np.ndarray:
 def margins_of(logits: np.ndarray) -> np.ndarray:
     """[n] of logits [n, J], one rounding each: the lead of ``labels_of`` over the next class, >= 0; of one logit, |f|."""
     margins = signed_margins(logits)
-    lead: np.ndarray = np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
-    return lead
+    return np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
 
 
 class Randomness(Protocol):

@@ -174,8 +174,7 @@ class Judged:
         """[n] one number for each answer: in favour of class 1, of two; else the lead of the answer over the next class."""
         if self.scores is None:
             return None
-        lead: np.ndarray = self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
-        return lead
+        return self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
 
     def group(self, place: np.ndarray, column: str | None, value: str | None, label: int | None) -> Subgroup:
         """The records at ``place``, [n] bool, that have this label; at least one."""

@@ -316,10 +316,7 @@ def _run_here(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[s
 
 def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
     numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdecimal()}
-    results: list[dict[str, Any]] = Parallel(**{**settings, **numbers, "backend": "loky"})(
-        delayed(task)() for task in tasks
-    )
-    return results
+    return Parallel(**{**settings, **numbers, "backend": "loky"})(delayed(task)() for task in tasks)
 
 
 def _run_by_submitit(cluster: str, settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:

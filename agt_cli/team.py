@@ -166,8 +166,7 @@ def _answer(
 
 def unshared(model: Model) -> Model:
     """The model answered by this process by itself: what goes wrong with its answers is felt by nobody else."""
-    alone: Model = vars(model).get("_unshared", model)
-    return alone
+    return vars(model).get("_unshared", model)
 
 
 def _as_sent(error: Exception) -> tuple[str, int]:

@@ -158,8 +158,7 @@ class BaseModel(nn.Module):
         self.dense = nn.Sequential(*dense[:-1])
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.dense(self.conv(images))
-        return logits
+        return self.dense(self.conv(images))
 
 
 @dataclass(frozen=True)

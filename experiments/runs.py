@@ -116,8 +116,7 @@ class Finished(Standing):
     @property
     def distance(self) -> np.ndarray:
         """[n] stable distances."""
-        distance: np.ndarray = self.frame["distance"].to_numpy()
-        return distance
+        return self.frame["distance"].to_numpy()
 
     @property
     def accuracy(self) -> float:

@@ -62,8 +62,7 @@ def flips_to_turn(pulls: np.ndarray, given: np.ndarray, answers: np.ndarray, cla
 
 def of_others(prices: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """[m] the least of [C, m] prices of other classes than the answer."""
-    least: np.ndarray = np.where(np.arange(len(prices))[:, None] == answers, np.iinfo(np.int64).max, prices).min(axis=0)
-    return least
+    return np.where(np.arange(len(prices))[:, None] == answers, np.iinfo(np.int64).max, prices).min(axis=0)
 
 
 def flips_to_answer(pulls: np.ndarray, given: np.ndarray, classes: int, never: int) -> np.ndarray:

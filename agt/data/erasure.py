@@ -119,8 +119,7 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
 def families(source: DataSource, train: Records) -> np.ndarray:
     """[n] str, the same for training records that are copies of each other and whose ids number them (dataset.py)."""
     if hasattr(source, "families"):
-        named: np.ndarray = source.families(train.ids)
-        return named
+        return source.families(train.ids)
     return _families_by_content(train)
 
 

@@ -275,8 +275,7 @@ class ColumnReader:
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
-        numbers: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.float64)
-        return numbers
+        return column.to_numpy(zero_copy_only=False).astype(np.float64)
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
@@ -284,8 +283,7 @@ class ColumnReader:
         with self._reading(name):
             coded = column.dictionary_encode()
             known = np.array([*map(as_word, coded.dictionary.to_pylist()), None], dtype=object)
-        words: np.ndarray = known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
-        return words
+        return known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
 
     def flags(self, name: str, setting: str) -> np.ndarray:
         """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
@@ -551,8 +549,7 @@ def _open_arrays(path: Path) -> ColumnReader:
 
 def _member(path: Path, name: str) -> np.ndarray:
     with np.load(path, allow_pickle=False) as archive:
-        array: np.ndarray = archive[name]
-        return array
+        return archive[name]
 
 
 def _open_table(path: Path, form: CsvFormat) -> ColumnReader:

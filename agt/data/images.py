@@ -420,8 +420,7 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
     try:
         assigned = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
         (node,) = [node.value for node in assigned if getattr(node.targets[0], "id", None) == "INFO"]
-        info: Mapping[str, Mapping[str, Any]] = ast.literal_eval(node)
-        return info
+        return ast.literal_eval(node)
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{path}: cannot read medmnist's INFO: {error}; reinstall it: {INSTALL}") from None
 

@@ -159,8 +159,7 @@ class Statistics:
         """[C, d] the weights of ridge regression on what was published."""
         values, vectors = np.linalg.eigh(self.gram)
         values = np.maximum(values, 0) + STRENGTH * noises.gram * math.sqrt(len(values))
-        weight: np.ndarray = (vectors @ ((vectors.T @ self.sums) / values[:, None])).T
-        return weight
+        return (vectors @ ((vectors.T @ self.sums) / values[:, None])).T
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,8 +95,7 @@ class Trials:
             worst, none = math.log(self.mean) + (ORDERS - 1) * self.mean * leaks, -self.mean
         else:
             worst, none = self._worst(mu), -math.inf
-        divergence: np.ndarray = np.logaddexp(none, one + worst) / (ORDERS - 1) * (1 + UP) + UP
-        return divergence
+        return np.logaddexp(none, one + worst) / (ORDERS - 1) * (1 + UP) + UP
 
     def _worst(self, mu: float) -> np.ndarray:
         """[orders] log W of the truncated negative binomial."""

@@ -11,12 +11,12 @@ Formal guarantees
     and by 1/sqrt(1 + bias^2), and rounded to the dtype: at most six roundings more. So the norm of what is stored is at
     most keep (1 + g)(1 + 6 u)(1 + u') <= 1 for w u < 2^-10, which ``FeatureMap`` requires. ``__call__`` checks it as
     well, record by record.
-    Each alone. Lengths, exact products and exponentials are those of arithmetic.py; landmarks.py and crosses.py say why
-    theirs are too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
+    Each alone. Lengths, exact products and exponentials are those below; landmarks and crosses say why theirs
+    are too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
     record hold the same bits.
     Cosines and sines are elementwise, of an exact argument, and a vector unit may compute them otherwise than a scalar
     one: each is within 4 u of the true value. ``slack`` bounds |phi computed - phi|, phi being the function of the record
-    alone, and the sensitivity's rounding term carries it (training/sensitivity.py).
+    alone, and the sensitivity's rounding term carries it (training/linear.py).
     Whitening. The matrix is shared by all records, so two runs must hold the same one, to the last bit, whatever order the
     public rows come in and however many threads there are. Each row is brought to length 1 and rounded to multiples of
     2^-18; sums of entries and of their products are then sums of integers: entries are at most 2^18 in size, so a block of
@@ -176,8 +176,7 @@ def falling(t):  # type: ignore[no-untyped-def]
 
 def whole(v: np.ndarray) -> np.ndarray:
     """v [n, w] of norm at most 1 in units of 2^-22, rounded to integers."""
-    rounded: np.ndarray = np.rint(np.ldexp(v, GRAIN))
-    return rounded
+    return np.rint(np.ldexp(v, GRAIN))
 
 
 def product(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -188,8 +187,7 @@ def product(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 def integers(matrix: np.ndarray) -> np.ndarray:
     """``matrix`` times a power of two, rounded to integers, every column shorter than 2^29."""
     longest = float(np.linalg.norm(matrix, axis=0).max())
-    scaled: np.ndarray = np.rint(np.ldexp(matrix, COLUMN - 1 - math.frexp(longest)[1]))
-    return scaled
+    return np.rint(np.ldexp(matrix, COLUMN - 1 - math.frexp(longest)[1]))
 
 
 def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> np.ndarray:
@@ -245,8 +243,7 @@ def kernel(rows: np.ndarray, landmarks: np.ndarray, bandwidth: float) -> np.ndar
     """
     squares = np.einsum("nw,nw->n", rows, rows)[:, None] + np.einsum("wm,wm->m", landmarks, landmarks)
     apart = squares - 2 * (rows @ landmarks)
-    values: np.ndarray = falling(np.ldexp(apart, -2 * GRAIN) * (0.5 / bandwidth**2))
-    return values
+    return falling(np.ldexp(apart, -2 * GRAIN) * (0.5 / bandwidth**2))
 
 
 def root(landmarks: np.ndarray, bandwidth: float, power: float, ridge: float) -> np.ndarray:
@@ -554,8 +551,7 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
         total += unit.sum(axis=0).astype(np.int64)
         products += (unit.T @ unit).astype(np.int64)
     mean = np.ldexp(total / count, -PUBLIC_GRAIN)
-    cov: np.ndarray = np.ldexp(products / count, -2 * PUBLIC_GRAIN) - mean[:, None] * mean
-    return cov
+    return np.ldexp(products / count, -2 * PUBLIC_GRAIN) - mean[:, None] * mean
 
 
 def check_dtype(config: FeaturesConfig, dtype: str) -> None:

@@ -248,8 +248,7 @@ def head_of(node: object) -> HeadBuilder:
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
     target: Any = imported(str(node["_target_"]), "model")
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
-        head: HeadBuilder = validate(target, settings, "model")
-        return head
+        return validate(target, settings, "model")
     if not callable(target):
         raise ConfigError(f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential")
     return OwnNetwork(partial(target, **settings), f"model._target_={node['_target_']}")

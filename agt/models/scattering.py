@@ -73,8 +73,7 @@ def _gauss(sigma: float, reach: int) -> np.ndarray:
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
-    lattice: np.ndarray = np.ldexp(np.rint(np.ldexp(values, _LATTICE)), -_LATTICE)
-    return lattice
+    return np.ldexp(np.rint(np.ldexp(values, _LATTICE)), -_LATTICE)
 
 
 def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """The minimiser of the regularised loss, and how far one record moves it (002's output perturbation).
 
 theta* = argmin F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (lambda/2) |theta|^2, with the losses and the notation of
-training/sensitivity.py, lambda = training.weight_decay and B a public constant.
+training/linear.py, lambda = training.weight_decay and B a public constant.
 
 Formal guarantees
     F is lambda-strongly convex. With one record more, grad F' - grad F = c(z) phi_z / B, of norm at most C / B everywhere,
@@ -346,8 +346,7 @@ class Objective:
         pieces = min(math.ceil(count / PIECE), ROWS // PIECE)
         summed = gamma_up(min(count, PIECE) + pieces + math.ceil(count / ROWS) + 2) * (sizes + still)
         unknown = (sizes + moved + count * self.smoothness * lengths) * slack
-        bound: np.ndarray = (summed + moved + unknown) * COVER + TINY
-        return bound
+        return (summed + moved + unknown) * COVER + TINY
 
     def hessian(self, weight: np.ndarray, features: np.ndarray) -> np.ndarray:
         """Of L_b, symmetric. [J, d, d] float64; [1, d, d] for squares, where it is the same for every output."""
@@ -428,8 +427,7 @@ def square(x: np.ndarray) -> np.ndarray:
 
     Formed by itself: added to a total as it goes, each of its panels would round all of the total.
     """
-    product: np.ndarray = dsyrk(1.0, x.T).T
-    return product
+    return dsyrk(1.0, x.T).T
 
 
 def fill(matrix: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 """The head that records can be removed from: the minimiser of L_b, its state, and how far one record moves it.
 
-L_b is training/objective.py's, with strength s = training.weight_decay times the public normaliser B. b is drawn before any
+L_b is training/erm.py's, with strength s = training.weight_decay times the public normaliser B. b is drawn before any
 record is read, N(0, sigma^2) in each coordinate under ``masking=loss``, and 0 otherwise; under ``masking=output`` the
 weights that are served have noise of N(0, sigma^2), drawn exactly once w is there (``served``). What a removal does with
 the state is in unlearning/.
@@ -18,7 +18,7 @@ Formal guarantees
       - squares: w* = (X'X + s I)^-1 (X't - b); the singular values of (X'X + s I)^-1 X' are v / (v^2 + s) <= 1 / (2 sqrt
         s), and |t| <= sqrt n, so R* = sqrt(n_max) / (2 sqrt s) + q.
     What is served under masking=output: w + z, z ~ N(0, sigma^2 I) a real vector from the operating system, rounded to a
-    public lattice of step h, then to a float, then clamped to [-c, c] (lattice.py). All three are functions of w + z, which
+    public lattice of step h, then to a float, then clamped to [-c, c] (numeric.py). All three are functions of w + z, which
     is thus all that is ever seen of w. c is a power of two, no less than R* + allowed / s + ``TAIL`` sigma for whatever may
     be allowed: a clamp that never acts, and makes the length of what is served public, R = sqrt(d) c: a length worked out
     from the draw would be one more thing that is seen of w. w, a finite set of floats, is a vector of rationals, and it is
@@ -113,8 +113,7 @@ class RemovalState:
     @property
     def noise(self) -> np.ndarray:
         """[J, d] what is served less w, to rounding: as private as w itself."""
-        difference: np.ndarray = self.served - self.weight
-        return difference
+        return self.served - self.weight
 
 
 @dataclass(frozen=True)
@@ -184,8 +183,7 @@ class RemovalProblem:
             return weight
         seed, most = self.config.seed, self.largest
         source = SystemRandomness() if seed is None else SeededRandomness(seed + again)
-        clamped: np.ndarray = np.clip(noisy(weight, self.config.sigma, source), -most, most)
-        return clamped
+        return np.clip(noisy(weight, self.config.sigma, source), -most, most)
 
     def check_served(self, state: RemovalState) -> None:
         """Raise UnsoundError where these settings cannot have made what a state serves."""
@@ -328,8 +326,7 @@ def newton_step(factors: list[tuple[np.ndarray, bool]], gradient: np.ndarray) ->
         factors: Cholesky factors, one for each output, or one for all.
     """
     if len(factors) == 1:
-        step: np.ndarray = cho_solve(factors[0], gradient.T).T
-        return step
+        return cho_solve(factors[0], gradient.T).T
     return np.stack([cho_solve(factor, part) for factor, part in zip(factors, gradient, strict=True)])
 
 

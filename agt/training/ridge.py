@@ -100,8 +100,7 @@ def pulls(rows: np.ndarray, strength: float) -> np.ndarray:
         parts = [rows[at : at + EXACT].T for at in range(0, n, EXACT)]
         moves = np.concatenate([_combined(inverse, np.ascontiguousarray(part)) for part in parts])
     moves = np.nan_to_num(moves, nan=0.0, posinf=0.0, neginf=0.0)
-    lattice: np.ndarray = np.trunc(np.ldexp(moves, TOTAL - math.frexp(lengths(moves))[1])).astype(np.int32)
-    return lattice
+    return np.trunc(np.ldexp(moves, TOTAL - math.frexp(lengths(moves))[1])).astype(np.int32)
 
 
 def lengths(moves: np.ndarray) -> float:
@@ -116,8 +115,7 @@ LEARNERS = {"ridge": ridge, "logistic": logistic}
 def _gram(rows: np.ndarray) -> np.ndarray:
     """A A^T or A^T A of the features A, whichever is smaller, summed exactly or in the order of the rows."""
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else _products(rows, rows)
-    scaled: np.ndarray = np.ldexp(gram, 2 * GRAIN)
-    return scaled
+    return np.ldexp(gram, 2 * GRAIN)
 
 
 def _products(rows: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -132,8 +130,7 @@ def on_lattice(weight: np.ndarray) -> np.ndarray:
     """[J, w] int32: ``weight``, 0 where not finite, times a power of two of its own, rounded, rows shorter than 2^28."""
     weight = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
     longest = float(np.abs(weight).max()) * math.sqrt(weight.shape[1])
-    lattice: np.ndarray = np.rint(np.ldexp(weight, LENGTH - 1 - math.frexp(longest)[1])).astype(np.int32)
-    return lattice
+    return np.rint(np.ldexp(weight, LENGTH - 1 - math.frexp(longest)[1])).astype(np.int32)
 
 
 def labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:

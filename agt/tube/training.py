@@ -23,7 +23,7 @@ Formal guarantees
     |grad M|, and e_f 4 slack ``farthest``, for L r^2 / 2.) The right side grows with k as computed, too (rounding is
     monotone), so that the k which are certified are those up to one, found by bisection. A radius that is infinite
     certifies nothing, nor does a margin of 0; k = 0 counts as any other: r_0 is what rounding moves.
-    Envelopes (envelope.py): lower(k) is M less the right side R, M now signed, and no less than -2 ``farthest``, which no
+    Envelopes (box.py): lower(k) is M less the right side R, M signed, and no less than -2 ``farthest``, which no
     margin goes beyond; upper mirrors it. By the same inequality M' - R'(c - 1) >= M - R(c), in exact terms, with 2^-44
     ``farthest`` to spare, more than what rounding adds to R'(c - 1) where that is at most 8 ``farthest``; where it is more,
     so is R(c), and both bounds are the least there is. Subtracting and comparing are monotone as computed.
@@ -113,7 +113,7 @@ def train_tube(
         initial: [m, d] W_0.
         records: labels, and public features [n, d] of norm at most 1.
         counts: [K + 1] int64: how many records k = 0..K move.
-        exact: bound dip(R) block by block; else by one matrix (norms.py).
+        exact: bound dip(R) block by block; else by one matrix (network.py).
         on_progress: called after every step.
         checkpoints: what a killed run goes on from.
 
@@ -174,16 +174,14 @@ def look(
 def _lengths(setting: TubeSetting, part: CurvaturePart, coefficients: Tensor, radius: float) -> np.ndarray:
     """[b] upper bounds on the norms of single records' gradients."""
     norms = torch.linalg.vector_norm(coefficients, dim=1) * torch.linalg.vector_norm(part.x, dim=1)
-    bound: np.ndarray = norms.numpy() * (1 + 4 * (setting.units + setting.width) * UNIT) + setting.rounding(radius).gradient
-    return bound
+    return norms.numpy() * (1 + 4 * (setting.units + setting.width) * UNIT) + setting.rounding(radius).gradient
 
 
 def greatest(lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[K] the sum of the c greatest of ``lengths``, for each c, rounded up; of all where c is more."""
     ordered = np.sort(lengths)[::-1][: int(counts.max(initial=0))]
     sums = np.concatenate([[0.0], np.cumsum(ordered)]) * (1 + 4 * len(ordered) * UNIT)
-    found: np.ndarray = sums[np.minimum(counts, len(ordered))]
-    return found
+    return sums[np.minimum(counts, len(ordered))]
 
 
 _STABILITY_UP = 1 + 2.0**-48
@@ -210,8 +208,7 @@ class Room:
 
     def left(self, radius: np.ndarray, count: np.ndarray) -> np.ndarray:
         """[n] the least that is left of a margin: certified where it is > 0. Arguments as of ``moved``."""
-        rest: np.ndarray = (self.margin - self.moved(radius, count)).min(axis=0)
-        return rest
+        return (self.margin - self.moved(radius, count)).min(axis=0)
 
     def moved(self, radius: np.ndarray, count: np.ndarray) -> np.ndarray:
         """[R, n] how far each margin can be moved; infinite where nothing is known.

@@ -488,8 +488,7 @@ class Signer:
 
     def sign(self, content: bytes) -> bytes:
         """64 bytes; the same key and content give the same ones."""
-        signature: bytes = self._key.sign(content)
-        return signature
+        return self._key.sign(content)
 
 
 def check(content: bytes, signature: bytes, public: bytes) -> None:
@@ -565,5 +564,4 @@ def _ed25519(name: str, content: bytes, private: bool = False) -> Any:
 def _pem(public: Any) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    content: bytes = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    return content
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

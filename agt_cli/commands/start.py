@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from agt.data.inspect import Column, Inspection
 from agt.data.table import CLASSES
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
 from agt.quality import Quality, RateEstimate, rate_words, share
@@ -293,11 +293,8 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
     ranges = [f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}" for c in inspection.features if c.numeric]
     lists = [f"{c.name} ({len(c.categorical)} words)" for c in inspection.features if c.categorical]
     size = f"about {_size(inspection):,} rows to train on"
-    return {"ranges": _some(ranges), "lists": _some(lists), "classes": _some(inspection.classes), "size": size}
-
-
-def _some(words: Sequence[str], most: int = 3) -> str:
-    return ", ".join(map(visible, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "") or NONE
+    some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
+    return {**{name: few(map(visible, words)) or NONE for name, words in some.items()}, "size": size}
 
 
 def _group(column: Column) -> str:

@@ -40,7 +40,7 @@ from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.data.erasure import IsErased, never
 from agt.data.files import arrays_in
 from agt.distributed import Group
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError, ConfigError, counted
 from agt.ledger.chain import take_lock
 from agt.models.model import Model, VoteCertificates, load
 from agt.provenance import surroundings
@@ -213,8 +213,7 @@ class PendingErasures:
         if self.members is not None and isinstance(certificates, VoteCertificates) and not certificates.by_margins:
             pending = np.array(self.members)
             return answerable(certificates.member_distances, certificates.members, pending, classes)
-        stable: np.ndarray = certificates.stable_distance >= self.units
-        return stable
+        return certificates.stable_distance >= self.units
 
     def refuse(self, release: str) -> None:
         """Raise ConfigError where something waits: nothing private is released then."""
@@ -276,7 +275,7 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
 
 
 def people(units: int) -> str:
-    return "1 person" if units == 1 else f"{units} people"
+    return counted(units, "person", "people")
 
 
 def _append(path: Path, line: str) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from agt.data.dataset import CONTENT, Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import open_columns
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
-from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, few, places
+from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, places
 from agt_cli.report.finished import Run
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.runs.queries import named
@@ -286,8 +286,7 @@ def _lost_copies(known: TrainingRecords, members: np.ndarray) -> list[int]:
         return []
     name = str(known.data.train.ids[known.row[members[0]]])
     ids = known.source.copies(name, len(members) + int(alike.sum()))
-    lost: list[int] = known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
-    return lost
+    return known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
 
 
 def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
@@ -309,8 +308,7 @@ def stated(run: Run, settings: RunSettings) -> DataSource:
     """The run's data with the constants that it was trained with written down, so that records are read as then."""
     told, source = run_without_records(run, settings), settings.source
     before = {} if told is None else told.settled.get("settled", {})
-    stated: DataSource = source.stated(before) if before and hasattr(source, "stated") else source
-    return stated
+    return source.stated(before) if before and hasattr(source, "stated") else source
 
 
 def _lines(path: str) -> list[str]:
@@ -333,5 +331,4 @@ def _column(path: Path, source: Any) -> list[str]:
             "into a .txt"
         )
     name = known[0] if known else columns.names[0]
-    ids: list[str] = columns.ids(name, "ids", as_text=True).tolist()
-    return ids
+    return columns.ids(name, "ids", as_text=True).tolist()
