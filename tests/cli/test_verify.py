@@ -306,7 +306,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "tune/private",
         dict.fromkeys(("claim.json", "report.md"), ("price of choosing: in all (1,", "price of choosing: in all (0,")),
         "claim",
-        "words is recorded",
+        "the price of choosing: in all (1,",
     ),
     "a smaller budget in the record": (
         "predict/labels",
