@@ -351,7 +351,7 @@ def fit(
             killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
             linear head's and a tube's are the recipe's unless given, and ``caution`` moves them along its curve
-            (training/strength.py, tube/strength.py).
+            (training/linear.py, tube/network.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -579,7 +579,7 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
 
 
 def _training(certificate: CertificateConfig, given: dict[str, Any], classes: int) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/strength.py)."""
+    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")

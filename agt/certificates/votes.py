@@ -71,7 +71,7 @@ Formal guarantees of ``margin_vote``
     nondecreasing function from floats to integers, as each of its operations is correctly rounded, with q(-m) = -q(m). The
     label is 1 if S = sum_i M_i > 0, else 0 (a tie is 0): one function of the data. Sums over up to 10^4 members are below
     2^30 in size, and exact.
-    Let l_i(j) = q(lower_i(k_j)), the member's envelope (envelope.py), l_i(0) = M_i, and l_i(j) = -2^16 where it ends. So
+    Let l_i(j) = q(lower_i(k_j)), the member's envelope (box.py), l_i(0) = M_i, and l_i(j) = -2^16 where it ends. So
     for neighbours D, D' as a member sees them, q being monotone and -2^16 its least value,
         l_i(D, j) <= l_i(D', j-1)   for every j >= 1,                                                                   (1)
     and l_i(D, j) = l_i(D', j) for a member whose shard is the same (training/ensemble.py: bit for bit). Let

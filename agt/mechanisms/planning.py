@@ -153,7 +153,7 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
 
 
 def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
-    """mu -> the accuracy of released weights drawn in (shrinkage.py), a mean over simulations; None: there are none."""
+    """mu -> the accuracy of released weights drawn in (weights.py), a mean over simulations; None: there are none."""
     head = model.linear_head
     if head is None or PrincipalAxes.of(head.features) is None:
         return None

@@ -55,8 +55,6 @@ _FLIP_BYTES = 48  # of working memory for each query and record of a member
 class Votes(ClosedFormModel):
     """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
 
-    linear_head: ClassVar[None] = None
-
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
         """Why each is one, by the letters of the conditions that ask."""

@@ -25,7 +25,7 @@ Which records a run was trained on, as keyed hashes: told apart later from what 
                    one's unit where units are not the records themselves, then of each one's content
 
 Records are in the order of the training set. A content is a record's features as they were loaded, its label, its unit and
-whether it is public. All is hashed under the run's key (keys.py).
+whether it is public. All is hashed under the run's key.
 """
 
 import itertools

@@ -68,7 +68,7 @@ class ErasureOrder:
         ids: a file of ids, or -; None: nobody asks, what is pending is carried out.
         by: what they name; None: as the data has it.
         choice: of the method.
-        may_retrain, fresh: as in ``Job``.
+        may_retrain, fresh: as in ``ErasureJob``.
         signer: of the account; None: it is not signed.
         output_dir: where this command writes.
         rehearse: on a copy of the run alone.
@@ -261,7 +261,7 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
 
 
 def copied(run: Run, place: Path) -> Path:
-    """A copy of a run's folder, its key with it, without what its living processes run_lock, and without itself.
+    """A copy of a run's folder, its key with it, without what its living processes lock, and without itself.
 
     Args:
         place: of the copy, in a folder of its own, which may lie below the run's.
