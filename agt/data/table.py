@@ -89,7 +89,7 @@ class MeasurementNote:
         """For whoever relies on it."""
         return (
             f"; of them agt measure told {', '.join(self.of)} from these records, with noise, which counts beside every "
-            f"other release ({self.claim}); certificates take what it told as given"
+            f"other release ({self.claim}); certificates and erasures take what it told as given"
         )
 
 

@@ -579,16 +579,8 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     known = planned.metrics or {"n_queries": len(request.opened.queries)}
     record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
     request.opened.check_current()
-    free = not request.payer.name  # a ledger is debited before anything private is computed, and by whoever asks
-    willing = request.force or simulated
     if planned.wanted:
-        objections = [] if willing else _misfits(request, planned)
-        if free and not (willing and console.quiet):
-            objections += forecast(request, planned, planned.asked_for)
-        for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
-            console.note(line)
-        if objections and not willing:
-            raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
+        _check_worth(request, planned, willing=request.force or simulated)
     receipt = planned.pay_file()
     release = planned.release()
     words = release.words(simulated, request.payer.words(receipt))
@@ -597,7 +589,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     about = planned.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
-        if receipt.size and not (free or console.quiet):
+        if receipt.size and request.payer.name and not console.quiet:
             forecast(request, planned, release)
         drawn = planned.draw()
         request.opened.check_current()
@@ -840,6 +832,18 @@ MAX_RECORDS_LINEAR, MAX_RECORDS = 10_000, 1_000  # that a forecast looks at: cer
 LOT = 0.2  # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LEAST_GAIN = 0.005  # another mechanism is named if it is right so much more often
 Rows = np.ndarray | range
+
+
+def _check_worth(request: ReleaseRequest, planned: Planned, willing: bool) -> None:
+    """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the owner is willing."""
+    console, objections = request.console, [] if willing else _misfits(request, planned)
+    # a ledger is debited before anything private is computed, and by whoever asks
+    if not request.payer.name and not (willing and console.quiet):
+        objections += forecast(request, planned, planned.asked_for)
+    for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
+        console.note(line)
+    if objections and not willing:
+        raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
 
 
 def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:
