@@ -30,13 +30,17 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary golden size triton gpu wheel clean
+.PHONY: run test pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary golden size triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
 	$(AGT) certify run=$(LATEST)
 
-test: lint types mutants-check
+# The checks use what the tests leave of the cores: two things at a time.
+test: $(VENV)/.tools
+	$(MAKE) -j2 pytest lint types mutants-check
+
+pytest: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
 
 sweep: $(VENV)/.tools

@@ -11,14 +11,12 @@ import json
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from safetensors.torch import save
 from torch import nn
 
 from agt import facts
@@ -45,11 +43,10 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.models.features import FeatureMap
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
 from agt.models.linear import LinearModel
-from agt.models.model import Model, describe, fit as fit_model, load as load_model, problem_of
+from agt.models.model import Model, describe, fit as fit_model, load as load_model, made_by, problem_of
 from agt.models.portable import Portable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
-from agt.provenance import surroundings
 from agt.relations import RELATIONS
 from agt.settings import (
     RECIPE,
@@ -350,7 +347,7 @@ def fit(
             killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
             linear head's and a tube's are the recipe's unless given, and ``caution`` moves them along its curve
-            (training/strength.py, tube/strength.py).
+            (training/linear.py, tube/network.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -463,7 +460,8 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
     """The model, trained with what training has reached kept in a folder, if one is given."""
     if folder is None or group().rank:  # of several processes the first keeps them for all
         return fit_model(problem, on_progress, NOWHERE)
-    with kept_in(Path(folder), _about(problem), problem.settings.compute.checkpoint_seconds) as kept:
+    about = {**describe(problem), **made_by(problem), "data": problem.dataset.digest}
+    with kept_in(Path(folder), about, problem.settings.compute.checkpoint_seconds) as kept:
         return fit_model(problem, on_progress, kept)
 
 
@@ -499,20 +497,6 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
 
 def _silent(progress: Progress) -> None:
     """Progress that nobody asked for."""
-
-
-def _about(problem: Problem) -> dict[str, Any]:
-    """All that the bits of a training depend on."""
-    settings, shape = problem.settings, problem.dataset.train.features.shape[1:]
-    begin = settings.model.build(shape, problem.classes, settings.training).state_dict()
-    where = replace(settings.compute, checkpoint_seconds=None)
-    return {
-        **describe(problem),
-        "compute": asdict(where),
-        "data": problem.dataset.digest,
-        "initial parameters": sha256(save({n: p.contiguous() for n, p in begin.items()})).hexdigest(),
-        **surroundings(where.device, where.threads),
-    }
 
 
 def _trained_for(
@@ -578,7 +562,7 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
 
 
 def _training(certificate: CertificateConfig, given: dict[str, Any], classes: int) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/strength.py)."""
+    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")

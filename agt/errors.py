@@ -64,6 +64,17 @@ def first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
+def counted(count: int, one: str, more: str = "") -> str:
+    """``1 person``, ``3 people``; ``more``: the plural, where it is not just an s longer."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
+    """The first names, and how many more there are."""
+    words = [*map(str, names)]
+    return between.join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'? (known: ...)``."""
     known = sorted(known)

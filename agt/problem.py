@@ -14,15 +14,7 @@ from agt.kernels.select import pick_device
 from agt.models.features import check_dtype
 from agt.models.heads import HeadBuilder
 from agt.relations import RELATIONS, moving, rows_at_stake
-from agt.settings import (
-    MOST_KS,
-    CertificateConfig,
-    ComputeConfig,
-    KGridConfig,
-    RelationConfig,
-    TrainingConfig,
-    TubeConfig,
-)
+from agt.settings import MOST_KS, CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, TubeConfig
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm

@@ -1,6 +1,6 @@
 """Neighbour relations: which datasets count as neighbours, and what that does to a batch's summed gradient.
 
-All sums are integers in quanta of gamma / 2^30 (kernels/contract.py). With r = k * unit_rows rows at stake, U and L the
+All sums are integers in quanta of gamma / 2^30 (kernels/reference.py). With r = k * unit_rows rows at stake, U and L the
 sums of the records' upper and lower bounds, low_r(u) the sum of the r least u, top_r(l) of the r greatest l, Q = 2^30:
 
 | relation         | upper numerator                | divisor | ball of one k                    | symmetric |

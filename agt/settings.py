@@ -33,7 +33,7 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
-MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/contract.py
+MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/reference.py
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
@@ -164,7 +164,7 @@ class TrainingConfig:
     """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
 
     ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``: computed from public
-    constants once the data is declared (training/strength.py). They are listed in ``by_recipe``, and until then stand at 1,
+    constants once the data is declared (training/linear.py). They are listed in ``by_recipe``, and until then stand at 1,
     or at 0 for the decay; ``Recipe`` refuses settings that are still open.
 
     Attributes:
@@ -176,7 +176,7 @@ class TrainingConfig:
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
             training or test "data" itself; "recipe": they are the recipe's, unchanged, which is checked; None: nobody said,
             and then condition e does not hold.
-        chosen_for: which settings ``chosen_on`` is about (runs/choices.py); about any others it says nothing.
+        chosen_for: which settings ``chosen_on`` is about (agt_cli/choices.py); about any others it says nothing.
         chosen_from: which public rows it is about: where those are others now, it says nothing either; None: it names none.
     """
 
@@ -509,7 +509,7 @@ class ComputeConfig:
         kernel: who sums gradients; auto takes the fastest that this device has.
         fragment: records handled at once; auto fits it to ``memory_mb``.
         memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a CPU. On a GPU it is the
-            card's, and the records have a share of their own (training/staging.py).
+            card's, and the records have a share of their own (training/batches.py).
         threads: CPU threads; None: all.
         checkpoint_seconds: between two checkpoints (training/checkpoint.py); None: as often as they cost little; 0: none.
     """

@@ -272,6 +272,15 @@ def _lines(content: Mapping[str, Any], canonical: bool) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=canonical) + "\n").encode()
 
 
+def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted keys."""
+    dotted: dict[str, Any] = {}
+    for key, value in node.items():
+        inside = isinstance(value, Mapping) and value
+        dotted |= flat(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
+    return dotted
+
+
 class Broken(Exception):
     """A file is not what was recorded; the message names it, relative to its folder, and says what is wrong."""
 

@@ -234,15 +234,6 @@ def chosen_options() -> dict[str, str]:
     return {str(group): str(option) for group, option in chosen.items() if option is not None}
 
 
-def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by their dotted keys."""
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Refuse a top-level key that nothing reads (+KEY=VALUE can add one)."""
     for key in config:

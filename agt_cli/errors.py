@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt.store import flat
 from agt_cli import usage
 
 _NAMES = (
@@ -203,12 +204,12 @@ def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
 
 def _keys(config: str, overrides: Sequence[str]) -> list[str]:
     """Every key of the configuration, groups as the command line chooses them; its other settings are left out."""
-    from agt_cli.configuration import compose_unresolved, flat
+    from agt_cli.configuration import compose_unresolved
 
     groups = usage.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
     try:
-        leaves = [key.split(".") for key, _ in flat(compose_unresolved(config, choices))]
+        leaves = [key.split(".") for key in flat(compose_unresolved(config, choices))]
     except Exception:  # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
         return []
     above = dict.fromkeys(".".join(parts[:end]) for parts in leaves for end in range(1, len(parts) + 1))

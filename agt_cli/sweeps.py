@@ -23,9 +23,9 @@ from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from omegaconf import OmegaConf
 
 from agt.errors import AgtError, ConfigError
-from agt.store import Lock, is_locked, write_atomic
+from agt.store import Lock, flat, is_locked, write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.configuration import combinations, compose_with_hydra, flat, plain
+from agt_cli.configuration import combinations, compose_with_hydra, plain
 from agt_cli.errors import failure
 from agt_cli.jobs import (
     command_line,
@@ -519,7 +519,8 @@ class JobTable:
         rows = []
         for job, row in zip(jobs, settings, strict=True):
             status, metrics = (job.run.status, job.run.metrics) if job.run else ({}, {})
-            config = {key: value for key, value in flat(job.run.config) if value not in (None, {})} if job.run else {}
+            settled = flat(job.run.config if job.run else {})
+            config = {key: value for key, value in settled.items() if value not in (None, {})}
             given = {key: row.get(key) or str(config.get(key, "")) for key in keys}
             about = {"run": job.folder.name, "job": job.number if job.number >= 0 else "", "state": job.state}
             about["before"] = job.before  # taken from an earlier call

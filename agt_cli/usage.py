@@ -633,9 +633,10 @@ def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str
         yield from () if missing.free else missing.known
         return
     yield from (f"{group}=" for group in known)
-    from agt_cli.configuration import compose_unresolved, flat
+    from agt.store import flat
+    from agt_cli.configuration import compose_unresolved
 
     chosen = [f"{group}={option}" for group, option in _chosen(name, before)]
-    for key, _ in flat(compose_unresolved(config, chosen)):
+    for key in flat(compose_unresolved(config, chosen)):
         head, dot, _ = key[len(typed) :].partition(".")
         yield f"{typed}{head}." if dot and key.startswith(typed) else f"{key}="

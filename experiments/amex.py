@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -265,16 +266,13 @@ def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
     dates = np.datetime_as_string(days.astype("datetime64[D]")).astype("S10")[of_row]
     parts = (units[index.codes].view("S1").reshape(n, -1), np.full((n, 1), b"/"), dates.view("S1").reshape(n, -1))
     ids = np.ascontiguousarray(np.concatenate(parts, axis=1)).view("S27").reshape(n)
-    key = index.codes.astype(np.int64) * 2**32 + index.days
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0]))
-    occurrence = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
+    keys = pd.Series(index.codes.astype(np.int64) * 2**32 + index.days)
+    occurrence = keys.groupby(keys).cumcount().to_numpy()
     repeats = np.flatnonzero(occurrence)
     if len(repeats):
         ids = ids.astype("S31")
-        for place in repeats:
-            row = order[place]
-            ids[row] = ids[row] + b"#" + str(occurrence[place]).encode()
+        for row in repeats:
+            ids[row] = ids[row] + b"#" + str(occurrence[row]).encode()
     return ids, len(repeats)
 
 
@@ -542,7 +540,6 @@ def blocks(counts: np.ndarray, risk: np.ndarray, rng: np.random.Generator) -> It
         counts: [customers] statements of each.
         risk: [customers] in [0, 1], what the target is drawn from.
     """
-    names = feature_names()
     for start in range(0, len(counts), _BLOCK):
         part = counts[start : start + _BLOCK]
         who = np.repeat(np.arange(len(part)), part)
@@ -553,9 +550,7 @@ def blocks(counts: np.ndarray, risk: np.ndarray, rng: np.random.Generator) -> It
             "S_2": date.astype(str),
         }
         lean = risk[start : start + _BLOCK][who]
-        for name in names:
-            columns[name] = feature(name, n, lean, rng)
-        yield pa.table(columns)
+        yield pa.table(columns | {name: feature(name, n, lean, rng) for name in feature_names()})
 
 
 def feature(name: str, n: int, lean: np.ndarray, rng: np.random.Generator) -> pa.Array:
@@ -587,14 +582,11 @@ def make(folder: Path, rows: int, format: str, seed: int = 0) -> tuple[Path, Pat
     risk = rng.random(len(counts))
     folder.mkdir(parents=True, exist_ok=True)
     data, labels = folder / f"train_data.{format}", folder / "train_labels.csv"
-    writer: pa.csv.CSVWriter | pa.parquet.ParquetWriter | None = None
-    for table in blocks(counts, risk, rng):
-        if writer is None:
-            kind = pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter
-            writer = kind(data, table.schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
+    tables, kind = blocks(counts, risk, rng), pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter
+    first = next(tables)
+    with kind(data, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
     target = (rng.random(len(counts)) < risk).astype(int)
     pa.csv.write_csv(pa.table({"customer_ID": [customer_id(i) for i in range(len(counts))], "target": target}), labels)
     return data, labels

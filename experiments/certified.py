@@ -232,8 +232,8 @@ def sensitivity_by_grid(
         caption = "Mean bound on the smooth sensitivity of the test records' labels against the number of values of k."
         note = (
             "A coarse grid looks tight here and is not private: under accounting=paper its true loss exceeds the claimed "
+            "one (agt plan draws by how much)."
         )
-        note += "one (agt plan draws by how much)."
         points = rows.drop(columns="profile")
         return Shown(points, [Figure(caption, points, draw)], (note,))
 

@@ -6,7 +6,6 @@
 The last step is the renaming of one to the other: a folder that can be trained on is a finished one.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ import numpy as np
 from agt.data.dataset import DataError
 from agt.data.embeddings import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
 from agt.errors import AgtError, ConfigError
-from agt.store import file_sha256, seal, write_atomic
+from agt.store import Lock, file_sha256, flat, seal, write_atomic
 
 OnProgress = Callable[[int, int], None]
 """Called with rows finished and rows in all."""
@@ -139,7 +138,10 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
         return
     folder = ArrayFolder(out, settings)
     folder.work.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.work):
+    lock = Lock(out.with_name(f"{out.name}.lock"))
+    if not lock.take():
+        raise ConfigError(f"{folder.work}: another process is preparing this folder: wait for it")
+    try:
         progress = _read_progress(folder.work / PROGRESS)
         if progress and progress["done"]:
             _compare(progress["settings"], settings, folder.work, f"delete {folder.work}")
@@ -149,6 +151,8 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
                 stale.unlink()
             folder._save_progress()
         yield folder
+    finally:
+        lock.release()
 
 
 @dataclass(frozen=True)
@@ -215,34 +219,13 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remedy: str) -> None:
-    before, after = dict(_flatten(then)), dict(_flatten(now))
+    before, after = flat(then), flat(now)
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             raise ConfigError(
                 f"{where} was prepared with {key}={before.get(key)}, and now {key}={after.get(key)}: "
                 f"restore it, change prepare.out, or {remedy}"
             )
-
-
-def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-@contextmanager
-def _locked(work: Path) -> Iterator[None]:
-    """Keep other processes out of ``work``; the lock ends with the process, however it ends."""
-    handle = os.open(work, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ConfigError(f"{work}: another process is preparing this folder: wait for it") from None
-    finally:
-        os.close(handle)
 
 
 def _read_progress(path: Path) -> dict[str, Any] | None:

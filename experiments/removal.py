@@ -223,8 +223,8 @@ def removal_settings(
         figures = settings_figures(rows, f"eps = {eps:g}, delta = {delta:g}", draws)
         note = (
             f"Removals supported: the budget over the mean bound of {records} removals, each from the head as trained; no "
+            "more than there are training records."
         )
-        note += "more than there are training records."
         return Shown(rows, [figures[name] for name in show], (note, *SETTINGS_NOTES))
 
     def compared(key: Key) -> Key:

@@ -23,19 +23,12 @@ from agt.errors import ConfigError, DataMissing, nearest
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
 from agt.store import Broken, parse_object, read_file, resolve, write_atomic
-from agt_cli.configuration import (
-    composed,
-    only_keys,
-)
+from agt_cli.configuration import composed, only_keys
 from agt_cli.report.console import Console, show
 from agt_cli.report.markdown import markdown_table, page, plain, report_page
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import (
-    setting_section,
-)
-from agt_cli.report.report_md import (
-    figures_section,
-)
+from agt_cli.report.release_md import setting_section
+from agt_cli.report.report_md import figures_section
 
 from . import certified, frontier, looseness, private, removal  # noqa: F401
 from .kinds import (

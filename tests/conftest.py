@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
+from numba.core.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from museum import FinishedRuns
@@ -27,6 +29,18 @@ def one_thread() -> None:
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Ledgers that tests make are in nobody's list of ledgers."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of several worker processes one compiles a kernel, and the others find it in the cache."""
+    whole, alone = Dispatcher.compile, FileLock(tmp_path_factory.getbasetemp().parent / "compiling.lock")
+
+    def compiled(self: Dispatcher, signature: object) -> object:
+        with alone:
+            return whole(self, signature)
+
+    Dispatcher.compile = compiled
 
 
 def pytest_collection_finish() -> None:

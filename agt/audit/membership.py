@@ -36,7 +36,7 @@ Formal guarantees
     not, the area was missed at most about as often as it may be. Where the sample separates perfectly, members and
     non-members are paired off, each in one pair: as many independent pairs as the smaller side has, all in order, which
     Clopper-Pearson bounds at any number of records.
-    Let whether j is in S be drawn independently of the other records (each unit by a fair coin, shadows.py), and models be
+    Let whether j is in S be drawn independently of the other records (each unit by a fair coin), and models be
     independent, or paired on both halves of one draw. Given which models have j, those that have it are independent draws
     of h given j in S, and those without it likewise; a pair has one of each. So each count is binomial, the difference of
     the shares has the contrast for its mean, and each share lies within its Clopper-Pearson limits but with the error

@@ -1,7 +1,7 @@
 """One rule per layer: how a nominal value and a box pass forward, and how a loss gradient passes back.
 
 ``RULES`` is the registry, keyed on the exact layer type: a subclass may compute something else, so it is as unknown as any
-other layer, and an unknown layer is an error before training starts. What a rule owes: contract.py.
+other layer, and an unknown layer is an error before training starts. What a rule owes stands below.
 
 What a layer's rule is: four short functions, two for the nominal pass and two for its bounds; with parameters, more.
 
@@ -11,7 +11,7 @@ Formal guarantees, which tests/contract/test_layer_rules.py checks for every ent
     size, for each k.
     Nesting. Bounds for k-1 from inner intervals lie within those for k from outer ones, as computed (rounding.py).
     A layer with parameters: the same for each record's gradient, ``nominal_gradients`` in ``gradients``, in float64
-    throughout. One that is d (x) x lies within its factors' corner products (kernels/contract.py), one that is d within d.
+    throughout. One that is d (x) x lies within its factors' corner products (kernels/reference.py), one that is d within d.
 
 Activations that act on each number alone. A new one is an entry of ``ELEMENTWISE``: s, s', their turns and ranges.
 
@@ -98,7 +98,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.rounding import Bounds, Products, Rounding, corners
 from agt.errors import ConfigError, nearest
 
-Intervals = Mapping[str, Interval]  # parameter name -> [K, ...] bounds; bounds/box.py has the whole
+Intervals = Mapping[str, Interval]  # parameter name -> [K, ...] bounds; bounds/network.py has the whole
 Point = Mapping[str, Tensor]  # parameter name -> nominal value
 
 

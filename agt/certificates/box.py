@@ -9,7 +9,7 @@ Formal guarantees
     grid only the index ``stable_index`` is.
     ``envelope``: over the box for k the computed margin of every neighbour's training, the logit less the threshold, lies
     in its bounds less the threshold (one rounding, monotone); nested boxes have nested bounds (rounding.py), and where one
-    overflows nothing is claimed: an ``Envelope`` as envelope.py asks, in steps of the grid.
+    overflows nothing is claimed: an ``Envelope`` as below, in steps of the grid.
     A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
     box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
     included, enclose those over a neighbour's box for k-1, which are finite then.
@@ -19,7 +19,7 @@ Formal guarantees
 
 How far a margin can move, and not only whether its sign can: what a margin vote needs of each member of an ensemble.
 
-Formal guarantees that every ``Envelope`` owes, and that margin_votes.py rests on
+Formal guarantees that every ``Envelope`` owes, and that votes.py rests on
     Let D, D' be neighbours, one k of the relation apart, or one of the halves that a shard sees of such an edit (one unit
     gone and none come; relations.py, "One side alone"). With m(D) the margin as it is computed, bit for bit,
         lower(D, k_1) <= m(D') <= upper(D, k_1),

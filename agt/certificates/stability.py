@@ -3,7 +3,7 @@
 Formal guarantees
     Let theta, theta' be the computed parameters of two runs whose records are k apart, m and m' exact margins at a query of
     features phi: theta.phi for one logit, (theta_i - theta_j).phi for two classes of several. Training moves theta by at
-    most k per_k (training/sensitivity.py), so |m - m'| <= k * pair * per_k * |phi|: pair = 1 for one logit; sqrt 2 for a
+    most k per_k (training/linear.py), so |m - m'| <= k * pair * per_k * |phi|: pair = 1 for one logit; sqrt 2 for a
     softmax, |(v, -v)| = sqrt 2 |v|; 2 for one-vs-all, whose two classifiers move per_k each. Computed margins M, M' lie
     within e of m, m', e from public numbers alone. So with w = pair * per_k * n + 2 e, n >= |phi|, all rounded up,
         |M - M'| <= w for neighbours (k = 1),     and M - M' <= k w for every k >= 1.
@@ -23,7 +23,7 @@ Formal guarantees
     (r) Where A(u) > k >= 1, M_u > k w as above, so M'_iu > 0: the neighbour's label is not u. (s) M_u = max over c of
     M_cu, each of which moves by at most w between neighbours, and so do M_u, and by at most 1 Q_u and ceil(q_u). If u
     is the label of the one, its M'_u = 0, so Q_u <= 1 and A(u) <= 1 on the other side.
-    Envelopes (envelope.py): lower(0) = M, the signed margin, and lower(j) = fl(lower(j-1) - w). |M - M'| <= w and M' is a
+    Envelopes (box.py): lower(0) = M, the signed margin, and lower(j) = fl(lower(j-1) - w). |M - M'| <= w and M' is a
     float, so M' >= fl(M - w) = lower(D, 1): rounding is monotone. With lower(D', j-1) >= lower(D, j) one more step of the
     same w keeps it so, w being the query's own and public. The upper bounds mirror it.
     A tie has M = 0 and L = 0. phi, n and e of a query come from the query and public constants, whatever the records are.

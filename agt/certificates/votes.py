@@ -71,7 +71,7 @@ Formal guarantees of ``margin_vote``
     nondecreasing function from floats to integers, as each of its operations is correctly rounded, with q(-m) = -q(m). The
     label is 1 if S = sum_i M_i > 0, else 0 (a tie is 0): one function of the data. Sums over up to 10^4 members are below
     2^30 in size, and exact.
-    Let l_i(j) = q(lower_i(k_j)), the member's envelope (envelope.py), l_i(0) = M_i, and l_i(j) = -2^16 where it ends. So
+    Let l_i(j) = q(lower_i(k_j)), the member's envelope (box.py), l_i(0) = M_i, and l_i(j) = -2^16 where it ends. So
     for neighbours D, D' as a member sees them, q being monotone and -2^16 its least value,
         l_i(D, j) <= l_i(D', j-1)   for every j >= 1,                                                                   (1)
     and l_i(D, j) = l_i(D', j) for a member whose shard is the same (training/ensemble.py: bit for bit). Let
@@ -179,7 +179,7 @@ class VoteCertificates(ClosedForm):
         """Of a vote of labels [T, n] of members with these distances [T, n]."""
         ks, label, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.prediction, by_distance.distance
         certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
-        counts, steps = _counts(members, classes), by_steps.distance
+        counts, steps = count_votes(members, classes), by_steps.distance
         tally = abs(counts[1] - counts[0]) if classes == 2 else np.ascontiguousarray(counts.T)
         return cls(ks, relation, label, certified, distance, steps, members, member_distances, label, tally)
 
@@ -235,7 +235,7 @@ def _cheapest_change(
     labels: np.ndarray, cost: np.ndarray, classes: int, prices: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """([n] the winner, [n] F) of members' labels [T, n] and what it costs to turn each [T, n]."""
-    counts = _counts(labels, classes)
+    counts = count_votes(labels, classes)
     winner, queries = counts.argmax(axis=0), np.arange(labels.shape[1])
     least = np.full(labels.shape[1], _NEVER)
     for rival in range(classes):
@@ -272,7 +272,7 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
     against joining the majority raises m and so adds a whole distance at once. Read off the proof in appendix D.7.
     """
     labels, distances = _checked(labels, distances, 2)
-    counts = _counts(labels, 2)
+    counts = count_votes(labels, 2)
     flips = (abs(counts[1] - counts[0]) + 1) // 2
     sums = np.vstack([np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)])
     return Vote(counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False)
@@ -281,10 +281,10 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
 def vote_counts(labels: np.ndarray, distances: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:
     """[C, n] votes for each class of the members that vote: ``voting`` [T, n]. Raises ConfigError as ``certified_vote``."""
     labels, _ = _checked(labels, distances, classes)
-    return _counts(np.where(voting, labels, -1), classes)
+    return count_votes(np.where(voting, labels, -1), classes)
 
 
-def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
+def count_votes(labels: np.ndarray, classes: int) -> np.ndarray:
     """[C, n] votes for each class."""
     return np.stack([(labels == c).sum(axis=0) for c in range(classes)]).astype(np.int64)
 

@@ -43,7 +43,7 @@ CODES = "or codes?"
 
 _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
 _DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})([T ]\d{1,2}:\d{2}.*)?$"
-_UNWRITABLE = "???"
+UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
 _IDS = {"id", "ids", "uuid", "guid", "uid", "key", "index", "rowid", "rownames", "unnamed"}
 _PEOPLE = {"person", "patient", "customer", "client", "subject", "user", "account", "member", "employee", "record", "nr"}
@@ -414,7 +414,7 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
         kind = "free text" if free else "too many values for a list"
         return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
     least = max(1, min(5, rows // 50))
-    frequent = sorted(word for word, count in seen.values if count >= least and word != _UNWRITABLE)
+    frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
     if not frequent:
         return replace(seen, kind="text", remark=f"no value occurs {least} times; to use it, list some under categorical")
     return replace(seen, kind="category", categorical=tuple(frequent))

@@ -22,7 +22,7 @@ Formal guarantees
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -37,7 +37,7 @@ from pydantic import BeforeValidator, Field
 from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, split_fact
 from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError, few, nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema, validate
 from agt.store import Broken, parse_yaml
@@ -89,7 +89,7 @@ class MeasurementNote:
         """For whoever relies on it."""
         return (
             f"; of them agt measure told {', '.join(self.of)} from these records, with noise, which counts beside every "
-            f"other release ({self.claim}); certificates take what it told as given"
+            f"other release ({self.claim}); certificates and erasures take what it told as given"
         )
 
 
@@ -245,7 +245,7 @@ class Columns:
             elif listed and outside.count == outside.total:
                 raise DataError(
                     f"{path}: {column}: none of its {outside.total} values is in {setting}, so each would count as other: "
-                    f"the column has {outside.seen}; the list has {_some(map(str, listed))}"
+                    f"the column has {outside.seen}; the list has {few(repr(str(word)) for word in listed)}"
                 )
             elif listed and outside.rate > 0.5:
                 notes.append(f"{column}: {share} are not in {setting} and count as other, such as {outside.seen}.")
@@ -267,7 +267,9 @@ class Columns:
             words = Counter(word for word in column.tolist() if word is not None)
             others = [word for word in words if word not in {*map(str, values)}]
             count, total = sum(words[word] for word in others), words.total()
-            found.append(Outside(name, count, total, f"the {len(values)} listed", _some(others) if total else "no value"))
+            found.append(
+                Outside(name, count, total, f"the {len(values)} listed", few(map(repr, others)) if total else "no value")
+            )
         return found
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":
@@ -457,11 +459,6 @@ def _range_of(column: np.ndarray, name: str) -> Limits:
             f"column '{name}' goes from {low:g} to {high:g}, too wide to compute with: give dataset.numeric.{name}"
         )
     return low, high
-
-
-def _some(words: Iterable[str], most: int = 3) -> str:
-    words = list(words)
-    return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 # -- features -------------------------------------------------------------------------------------------------------------

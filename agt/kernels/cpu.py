@@ -1,7 +1,7 @@
 """The CPU kernel: Numba, parallel over (k, output) rows, vectorised, compiled once and cached on disk.
 
 No fast-math: each product, comparison and rounding is the reference's own, in the same order, so both kernels return the
-same integers. Sums are int64, and exact (contract.py): a product v, clipped to at most 2^30 in size, plus ``_MAGIC`` lies
+same integers. Sums are int64, and exact (reference.py): a product v, clipped to at most 2^30 in size, plus ``_MAGIC`` lies
 between 2^52 and 2^53, where neighbouring floats are 1 apart. So adding it rounds v to the nearest integer, ties to even,
 and the bits of the sum, as an integer, are those of ``_MAGIC`` plus that integer.
 

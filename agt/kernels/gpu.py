@@ -1,5 +1,5 @@
 """The GPU kernel: Triton. Sums are here, one program for each (k, tile of outputs, tile of inputs, slice of records);
-selections in gpu_select.py. Either is one launch for all k of a fragment.
+selections below. Either is one launch for all k of a fragment.
 
 Each program adds its integers to the result atomically; integers, so the order does not matter. A program's own sum is an
 integer of at most 2^41 in size, exact in float64; indices of records are int32, at most 2^30 + 2^11, and addresses int64.
@@ -30,7 +30,7 @@ n = 20,000 and c = 50 that is 180,000 operations and 69,000 bytes: where a GPU d
 A radix selection that keeps no values and works every bound out again in each of 11 passes over three bits needs more than
 11 times those operations (each pass compares with seven pivots), and either every factor of the batch held or every
 fragment passed forward and back again for each pass. Keeping the c least sorted would move c values for each that comes.
-Memory: both sides take 16 c bytes a parameter (``room``), as the reference's do; training/stream.py cuts the grid into
+Memory: both sides take 16 c bytes a parameter (``room``), as the reference's do; training/batches.py cuts the grid into
 groups by that.
 
 Formal guarantees
@@ -59,7 +59,7 @@ Formal guarantees
     The result is the sum of the values below such a level, and the level as often as is missing to c: of S_c, which depends
     on S alone, not on fragments, on the order of records, or on when cuts happened.
 
-    Range. Places fit int32: room <= 2^30 + 2^20. All addresses are int64. Sums are at most 2^60 (contract.py).
+    Range. Places fit int32: room <= 2^30 + 2^20. All addresses are int64. Sums are at most 2^60 (reference.py).
 
     Memory order. A parameter's place is written by one thread and may be read by another of its program: barriers stand
     before each reading of places and after their moving. In the moving itself a place is written only once the values

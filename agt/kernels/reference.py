@@ -1,6 +1,6 @@
 """The reference kernel: plain torch, streaming over records in blocks of bounded size. On any device.
 
-Each quantised bound becomes an int64 before it is added to another: sums are in range by contract.py.
+Each quantised bound becomes an int64 before it is added to another: sums are in range, as below.
 
 What every kernel computes: sums over records of clipped per-record gradients, in whole quanta.
 

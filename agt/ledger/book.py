@@ -5,7 +5,7 @@ Formal guarantees
     computed again from its guarantee and size and must be what ``spent`` grew by (``SAME``, relative: another machine's
     special functions may differ in the last digits, by far less than what costs are rounded up by, ``numeric.UP``); the
     sum is within the budget; its data was admitted, its relation is the population's, and it protects the unit that the
-    table was admitted with (unit.py); no data and no file is admitted under two ways of counting; answers belong to a
+    table was admitted with (chain.py); no data and no file is admitted under two ways of counting; answers belong to a
     debit, and are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget
     is refused even where each hash fits, as far as its first entry is believed.
     A checkpoint holds what the entries before it come to: ``take`` refuses another than it would write itself. ``resume``

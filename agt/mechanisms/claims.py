@@ -5,7 +5,7 @@
     release.draw(SystemRandomness())           [n] labels that may be published
 
 Formal guarantees
-    Preparing judges the claim (rigour.py) and checks what the model takes, from public values alone: it computes nothing
+    Preparing judges the claim (below) and checks what the model takes, from public values alone: it computes nothing
     private about a query, so that what is released can be debited in between. ``draw`` computes the evidence and draws.
     Each draw is a release of its own and spends the guarantee anew; composition.py adds them up.
 

@@ -74,7 +74,7 @@ Formal guarantees
     1. Simulation. What a lot says is a post-processing of coins that are tossed when it is admitted: for each release one
        that leaks b with probability delta, and where it does not, a randomized response to b (Kairouz, Oh and Viswanath
        2015) or a number N(b mu, 1) (Blackwell; Dong, Roth and Su 2022, Theorem 2), whatever is then asked. Leaks apart, the
-       Q coins of a lot are a post-processing of one number N(b m, 1), m^2 being the lot's square (responses.py; for GDP, Q
+       Q coins of a lot are a post-processing of one number N(b m, 1), m^2 being the lot's square (squared_mu; for GDP, Q
        numbers have a sufficient mean).
     2. Concurrency. So answers of a lot may be drawn one by one, with other lots, other processes and other admissions in
        between, and each query chosen with all of that known: coins do not wait for questions. What is not drawn of a lot
@@ -108,7 +108,7 @@ Formal guarantees
     neighbours (one relation, and a unit the same people: the ledger sees to it).
 
     Numbers. eps and delta are the decimals that they print as: ten times 0.1 is 1, though the doubles are a little more.
-    The mechanisms keep to the double and to the decimal, whichever is less (thresholds.py, aggregate.py). Sums are decimals
+    The mechanisms keep to the double and to the decimal, whichever is less (mechanism.py, published.py). Sums are decimals
     of 50 digits, rounded up, so in practice exact; mu^2 of eps-DP releases and M are rounded, up and down.
 """
 

@@ -190,7 +190,7 @@ Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "counts", "nothing"]
-REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; catalogue.py holds all that agt brings
+REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; published.py holds all that agt brings
 
 
 @keyword_schema
@@ -200,7 +200,7 @@ class Mechanism:
     A subclass that has a ``name`` of its own is registered by being defined.
 
     Formal guarantees
-        ``release`` draws from the integer table of thresholds.py, which satisfies ``guarantee`` exactly whatever the closed
+        ``release`` draws from the integer ``ThresholdTable``, which satisfies ``guarantee`` exactly whatever the closed
         form says, provided that the evidence is 1-Lipschitz, that labels differ between neighbours only at L = 0, and that
         the source is uniform. ``flip_probability`` is the closed form and ``exact_flip`` what the table does. They agree
         to double precision, plus a few units of 2^-128 / min(1, budget): integers cannot decay for ever (tests measure it).

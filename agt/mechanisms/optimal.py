@@ -1,7 +1,7 @@
 """The mechanisms to use: no other that sees only (label, L), treats labels alike and has the guarantee flips less often.
 
 Formal guarantees
-    thresholds.py proves the tables private. They ask for no flips at all (wish 0), so each entry is the least that privacy
+    mechanism.py proves the tables private. They ask for no flips at all (wish 0), so each entry is the least that privacy
     allows given the one before. That is optimal at every L at once: the least s[L+1] that the inequalities
     allow grows with s[L], so the least s[0] gives the least s[1], and so on (tests compare with a linear program). It
     holds up to the table's own rounding, and among mechanisms whose wrong labels are equally likely.

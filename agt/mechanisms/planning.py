@@ -19,11 +19,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import (
-    ObjectivePerturbation,
-    check_possible,
-    expected_deviations,
-)
+from agt.mechanisms.objective import ObjectivePerturbation, check_possible, expected_deviations
 from agt.mechanisms.published import MECHANISMS
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
@@ -153,7 +149,7 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
 
 
 def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
-    """mu -> the accuracy of released weights drawn in (shrinkage.py), a mean over simulations; None: there are none."""
+    """mu -> the accuracy of released weights drawn in (weights.py), a mean over simulations; None: there are none."""
     head = model.linear_head
     if head is None or PrincipalAxes.of(head.features) is None:
         return None

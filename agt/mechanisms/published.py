@@ -1,7 +1,7 @@
 """The mechanisms of the papers and of the literature on smooth sensitivity, for two classes.
 
 Each docstring proves the guarantee of the closed form for 1-Lipschitz distances. The tables that are sampled from hold the
-guarantee by construction, whatever the closed form (thresholds.py).
+guarantee by construction, whatever the closed form (mechanism.py).
 
 The exponential mechanism on labels, with two scores, as comparisons (002; Asi and Duchi 2020). Any number of classes.
 
@@ -62,7 +62,7 @@ class SmoothCauchy(_Pure):
 
     p(L) = 1/2 - atan(eps exp(beta L)/12)/pi = atan(12 exp(-beta L)/eps)/pi. For 1-Lipschitz L it is eps-DP (Nissim,
     Raskhodnikova, Smith 2007); directly: atan(y)/y falls, so p(L) <= exp(beta) p(L+1). For L from a grid with gaps it is
-    not: exposure.py computes the true loss.
+    not: ``true_loss`` computes the true loss.
     """
 
     name: ClassVar[str] = "smooth_cauchy"
@@ -150,7 +150,7 @@ class _NoisyVotes(Mechanism):
         A record is in one shard, so an edit of one record changes one vote; a relation says how many members one k can
         change (``Relation.touches``), m at most.
         Two classes. n1 - n0 moves by up to m steps of 2 between neighbours and keeps its parity (the number of members is
-        public). For each parity |n1 - n0| // 2 is a distance in the sense of thresholds.py, with a table of its own of m
+        public). For each parity |n1 - n0| // 2 is a distance in the sense of mechanism.py, with a table of its own of m
         steps; for an even number of members the label differs between n1 - n0 = 0 and 2 rather than across 0, and
         p(0) = 1/2 makes that a step of the table like any other. Where m steps are taken, any vote counts on the way do.
         More. A changed vote adds e_b - e_a to the counts, of length 2 in l1 and sqrt 2 in l2; m of them at most 2 m and

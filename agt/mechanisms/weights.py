@@ -4,7 +4,7 @@ Formal guarantees
     Let theta be the computed weights, a finite set of floats, and ``moves`` a bound on |theta - theta'| between neighbours,
     l2 (stability.json's ``whole``). With N standard normal in every coordinate, theta + sigma N for sigma >= moves / mu is
     mu-GDP (Dong, Roth, Su 2022, theorem 2). What is released is that vector rounded to a public lattice, drawn exactly
-    (lattice.py): post-processing. Answers computed from released weights, to however many queries, are post-processing too.
+    (numeric.py): post-processing. Answers computed from released weights, to however many queries, are post-processing too.
 """
 
 import math
@@ -41,7 +41,7 @@ class ReleasedWeights:
             there was none.
         gram: that of the noise on the records' second moments that they were solved from, ``sigma`` being that of the noise
             on the sums for each class (statistics.py); 0: there were none.
-        shrink: whether answers come from these weights drawn in (shrinkage.py).
+        shrink: whether answers come from these weights drawn in (``shrunk``).
     """
 
     weight: np.ndarray
@@ -66,7 +66,7 @@ class ReleaseWeights:
 
     Attributes:
         mu: of the one release.
-        shrink: whether answers come from the weights as shrinkage.py draws them in; what is released stays as it is.
+        shrink: whether answers come from the weights drawn in; what is released stays as it is.
     """
 
     mu: Mu

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -36,23 +36,59 @@ from agt.training.loop import (
     train,
 )
 
+if TYPE_CHECKING:
+    from agt.models.linear import LinearModel
+
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class BoxModel:
-    """The nominal head and its box for every k (a ``models.model.Model``)."""
+class Trained:
+    """What a ``models.model.Model`` says where its kind has nothing else to say."""
 
     problem: Problem
+    instant: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> Settings:
+        """The problem's."""
+        return self.problem.settings
+
+    @property
+    def noise(self) -> NoisePlan | None:
+        """None: training drew none."""
+        return None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """No noise hides removals."""
+        return ()
+
+    @property
+    def linear_head(self) -> "LinearModel | None":
+        """None: it is not one linear head."""
+        return None
+
+    @property
+    def release_head(self) -> "LinearModel | None":
+        """None: there is no such head."""
+        return None
+
+    @property
+    def by_edit(self) -> Self:
+        """As ``LinearModel.by_edit``; itself where nothing is known of single edits."""
+        return self
+
+
+@dataclass(frozen=True)
+class BoxModel(Trained):
+    """The nominal head and its box for every k."""
+
     head: nn.Sequential
     box: Box
     plan: BatchPlan
-    words: ClassVar[tuple[str, ...]] = ()
-    linear_head: ClassVar[None] = None
-    release_head: ClassVar[None] = None
-    instant: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -79,11 +115,6 @@ class BoxModel:
         if self.settings.model.facts:
             store.write(NETWORK, as_json(layers_of(self.head)))
         write_boxes(store, self.box)
-
-    @property
-    def settings(self) -> Settings:
-        """The problem's."""
-        return self.problem.settings
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -115,11 +146,6 @@ class BoxModel:
     def farthest(self) -> int:
         """The end of the grid."""
         return self.box.ks[-1]
-
-    @property
-    def by_edit(self) -> "BoxModel":
-        """Itself: boxes know nothing of single edits (``LinearModel.by_edit``)."""
-        return self
 
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""

@@ -11,12 +11,12 @@ Formal guarantees
     and by 1/sqrt(1 + bias^2), and rounded to the dtype: at most six roundings more. So the norm of what is stored is at
     most keep (1 + g)(1 + 6 u)(1 + u') <= 1 for w u < 2^-10, which ``FeatureMap`` requires. ``__call__`` checks it as
     well, record by record.
-    Each alone. Lengths, exact products and exponentials are those of arithmetic.py; landmarks.py and crosses.py say why
-    theirs are too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
+    Each alone. Lengths, exact products and exponentials are those below; landmarks and crosses say why theirs
+    are too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
     record hold the same bits.
     Cosines and sines are elementwise, of an exact argument, and a vector unit may compute them otherwise than a scalar
     one: each is within 4 u of the true value. ``slack`` bounds |phi computed - phi|, phi being the function of the record
-    alone, and the sensitivity's rounding term carries it (training/sensitivity.py).
+    alone, and the sensitivity's rounding term carries it (training/linear.py).
     Whitening. The matrix is shared by all records, so two runs must hold the same one, to the last bit, whatever order the
     public rows come in and however many threads there are. Each row is brought to length 1 and rounded to multiples of
     2^-18; sums of entries and of their products are then sums of integers: entries are at most 2^18 in size, so a block of

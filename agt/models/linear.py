@@ -29,7 +29,7 @@ from agt.data.dataset import ROWS, Records, gathered
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
-from agt.models.box import GIVEN_THE_DRAW
+from agt.models.box import GIVEN_THE_DRAW, Trained
 from agt.models.features import FeatureMap
 from agt.models.heads import HeadConfig
 from agt.models.store import (
@@ -60,26 +60,17 @@ from agt.training.linear import (
     sgd_sensitivity,
     train_linear,
 )
-from agt.training.loop import NoisePlan, OnProgress, counted, learning_rate
-from agt.training.removal import (
-    RemovalProblem,
-    RemovalState,
-    draw_tilt,
-    minimise,
-    removal_budget,
-    removal_loss,
-)
+from agt.training.loop import OnProgress, counted, learning_rate
+from agt.training.removal import RemovalProblem, RemovalState, draw_tilt, minimise, removal_budget, removal_loss
 from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, schedule, start_norm
 from agt.tube.training import TubeTrained, certify_tube, envelope_tube, train_tube
 
 
 @dataclass(frozen=True)
-class ClosedFormModel:
-    """A head on public features, whose stable distances are in closed form (a ``models.model.Model``)."""
+class ClosedFormModel(Trained):
+    """A head on public features, whose stable distances are in closed form."""
 
-    problem: Problem
     features: FeatureMap
-    noise: ClassVar[NoisePlan | None] = None
     instant: ClassVar[bool] = True
 
     @classmethod
@@ -112,16 +103,6 @@ class ClosedFormModel:
         raise NotImplementedError
 
     @property
-    def settings(self) -> Settings:
-        """The problem's."""
-        return self.problem.settings
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What may be said of noise in it, a line each; nothing where it has none."""
-        return ()
-
-    @property
     def training(self) -> TrainingConfig:
         """How it was trained, with numbers for what the settings left to the recipe."""
         raise NotImplementedError
@@ -130,16 +111,6 @@ class ClosedFormModel:
     def _recipe_numbers(self) -> dict[str, float | int]:
         """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a number."""
         return numbers_of(self.training, self.settings.training.by_recipe)
-
-    @property
-    def release_head(self) -> "LinearModel | None":
-        """None: there is no such head."""
-        return None
-
-    @property
-    def by_edit(self) -> Self:
-        """As ``LinearModel.by_edit``; itself where nothing is known of single edits."""
-        return self
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""
@@ -588,7 +559,6 @@ class TubeModel(ClosedFormModel):
     network: TubeNetwork
     setting: TubeSetting
     trained: TubeTrained
-    linear_head: ClassVar[None] = None
 
     @classmethod
     def untrained(cls, problem: Problem, features: FeatureMap) -> Self:

@@ -13,7 +13,7 @@ on; slices/001.safetensors, ... the states at the ends of the stages that traini
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from agt.data.labelled import query_records
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, grounds_of, proved
-from agt.models.box import BoxModel, initial_digest
+from agt.models.box import BoxModel, Trained, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel, TubeModel
 from agt.models.own_votes import OwnVotesModel
@@ -50,9 +50,9 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.store import as_json
+from agt.store import as_json, flat
 from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
-from agt.training.checkpoint import NOWHERE, Checkpoints, Common, flat
+from agt.training.checkpoint import NOWHERE, Checkpoints, Common
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
 from agt.training.loop import NoisePlan, OnProgress, Progress
 
@@ -93,23 +93,16 @@ def _slice_file(index: int) -> str:
 
 
 @dataclass(frozen=True)
-class EnsembleModel:
-    """Members trained alike on disjoint shards (a ``models.model.Model``).
+class EnsembleModel(Trained):
+    """Members trained alike on disjoint shards.
 
     Attributes:
-        problem: of all of them.
         members: their models.
         shards: what each was trained on; none of a model read back.
     """
 
-    problem: Problem
     members: tuple[Any, ...]
     shards: tuple[ShardRecord, ...] = ()
-    noise: ClassVar[None] = None
-    linear_head: ClassVar[None] = None
-    release_head: ClassVar[None] = None
-    words: ClassVar[tuple[str, ...]] = ()
-    instant: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -137,11 +130,6 @@ class EnsembleModel:
         """Beside the members, in the run they were trained in: a model that travels takes no digests of records along."""
         for index, shard in enumerate(self.shards):
             shard.save(store.part(member_folder(index)))
-
-    @property
-    def settings(self) -> Settings:
-        """The problem's."""
-        return self.problem.settings
 
     @property
     def plan(self) -> BatchPlan:
@@ -325,7 +313,7 @@ def load_members(kind: MemberKind, problem: Problem, shelf: FileReader, which: S
 
 
 def made_by(problem: Problem) -> dict[str, object]:
-    """What the bits of members that are trained now depend on beside settings and records."""
+    """What the bits of a model, or of members, that are trained now depend on beside settings and records."""
     compute, box = problem.settings.compute, problem.settings.certificate.boxes
     initial = {"the initial parameters": initial_digest(problem)} if box else {}
     cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}

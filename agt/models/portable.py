@@ -82,7 +82,7 @@ class Portable:
         weight: [1 or classes, outputs] float64.
         noise: the guarantee's parameters, sigma, the lattice's step, and tilt or gram (``ReleasedWeights``).
         words: all that may be said of the release, a line each, the claim first.
-        shrink: whether answers come from the weights drawn in (shrinkage.py).
+        shrink: whether answers come from the weights drawn in (weights.py).
     """
 
     name: str
@@ -117,7 +117,7 @@ class Portable:
         return cls(name, classes, kept, model.features, dtype, weight, noise, tuple(words), shrink)
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
-        """Write the folder, with claim.json (statement.py); returns its digest."""
+        """Write the folder, with claim.json (claims.py); returns its digest."""
         arrays, config = BytesIO(), self.features.config
         described = {
             "format": SHRUNK if self.shrink else FORMAT,

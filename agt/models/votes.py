@@ -21,22 +21,14 @@ from torch import Tensor
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, named, symmetric_fact
 from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
-from agt.certificates.votes import Vote, VoteCertificates, certified_vote, plain_vote
+from agt.certificates.votes import Vote, VoteCertificates, certified_vote, count_votes, plain_vote
 from agt.data.dataset import ROWS, Records
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.facts import Fact, grounds, proved
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import ClosedFormModel, LinearModel, read_features
-from agt.models.store import (
-    FEATURES,
-    MODEL,
-    FileReader,
-    FileWriter,
-    check_constants,
-    read_tensors,
-    write_tensors,
-)
+from agt.models.store import FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_tensors
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, ErmConfig, TrainingConfig, VotesConfig
@@ -54,8 +46,6 @@ _FLIP_BYTES = 48  # of working memory for each query and record of a member
 @dataclass(frozen=True)
 class Votes(ClosedFormModel):
     """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
-
-    linear_head: ClassVar[None] = None
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
@@ -113,12 +103,8 @@ class Votes(ClosedFormModel):
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
-        shares = self._counts(self.labels(phi)).T / self.settings.ensemble.members
+        shares = count_votes(self.labels(phi), self.problem.classes).T / self.settings.ensemble.members
         return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
-
-    def _counts(self, members: np.ndarray) -> np.ndarray:
-        """[C, n] votes for each class."""
-        return np.stack([(members == c).sum(axis=0, dtype=np.int64) for c in range(self.problem.classes)])
 
     def certify(
         self,
@@ -131,7 +117,7 @@ class Votes(ClosedFormModel):
         done = counted(on_progress, count)
         parts = group().shared(count, ROWS, lambda rows: self.labels(self.phi(features[rows])), done)
         members = np.concatenate(list(parts), axis=1)
-        vote = plain_vote(self._counts(members), touches=RELATIONS[relation].touches)
+        vote = plain_vote(count_votes(members, self.problem.classes), touches=RELATIONS[relation].touches)
         if ks is not None:
             return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
         none = np.broadcast_to(np.int64(0), members.shape)

@@ -8,7 +8,7 @@ Formal guarantees
     With slices a plan is the plan of S e' epochs in which some records sit out some epochs. Whether one does is a function
     of its own unit's id, the public key and the epoch, as its batch is (condition b); B, n_max, the rates and the number of
     steps are the same public constants in every stage (condition c). What training/loop.py, relations.py and
-    sensitivity.py prove of a step holds for batches of any records up to n_max, and they compose steps by induction: no
+    linear.py prove of a step holds for batches of any records up to n_max, and they compose steps by induction: no
     proof asks that a record be in each epoch, only that neighbours' batches differ by the units they differ in. A bound
     that counts one batch of each epoch for a record counts too many where it sits out: valid, and attained by slice 1.
 
@@ -19,7 +19,7 @@ Selections over a batch that several processes share: the c most extreme bounds 
 Formal guarantees
     The c least of a union are among the c least of its parts. Every process keeps as many of its own records' bounds as are
     wanted of all of them, or all that it met, so that choosing anew from what they kept gives the numbers that one process
-    would have kept; their sum is one of integers, in range by kernels/contract.py.
+    would have kept; their sum is one of integers, in range by kernels/reference.py.
 
 How records reach a GPU: all of them once, where they fit; else a fragment at a time, the next one on its way meanwhile.
 
@@ -211,7 +211,7 @@ class Recipe:
         slices: in whose order records join in.
 
     Raises:
-        UnsoundError: settings are still left to the recipe: whoever builds this settles them first (strength.py).
+        UnsoundError: settings are still left to the recipe: whoever builds this settles them first (linear.py).
     """
 
     classes: int
@@ -541,8 +541,8 @@ _STAGE = "stage"
 
 
 @dataclass
-class Stages:
-    """Checkpoints that keep what a training reached at the end of each stage but the last (``Checkpoints``).
+class Stages(Checkpoints):
+    """Checkpoints that keep what a training reached at the end of each stage but the last.
 
     Attributes:
         inner: what a killed run goes on from.
@@ -557,11 +557,9 @@ class Stages:
     parts: Mapping[str, tuple[CheckpointState, ...]] = field(default_factory=dict)
 
     def part(self, name: str) -> "Stages":
-        """As ``Checkpoints``."""
         return Stages(self.inner.part(name), self.ends, self.parts.get(name, ()))
 
     def last(self) -> CheckpointState | None:
-        """As ``Checkpoints``."""
         state = self.inner.last()
         if state is None:
             return CheckpointState(self.reached[-1].step, apart(self.reached[-1].tensors)) if self.reached else None
@@ -571,13 +569,11 @@ class Stages:
         )
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """As ``Checkpoints``."""
         if step in self.ends:
             self.reached = (*self.reached, CheckpointState(step, apart(tensors())))
         self.inner.offer(step, lambda: {**tensors(), **self._packed()}, last)
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
-        """As ``Checkpoints``."""
         return self.inner.number(name, draw)
 
     def _packed(self) -> Tensors:

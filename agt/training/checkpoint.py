@@ -91,21 +91,19 @@ class Checkpoints(Protocol):
         """A number that is drawn once, however often the run is killed: durable before this returns."""
 
 
-class Nowhere:
-    """Keeps nothing (``Checkpoints``)."""
+class Nowhere(Checkpoints):
+    """Keeps nothing."""
 
     def part(self, name: str) -> Self:
-        """As ``Checkpoints``."""
         return self
 
     def last(self) -> None:
-        """As ``Checkpoints``."""
+        """Nothing."""
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """As ``Checkpoints``."""
+        """Never."""
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
-        """As ``Checkpoints``."""
         return draw()
 
 
@@ -113,8 +111,8 @@ NOWHERE = Nowhere()
 
 
 @dataclass(frozen=True)
-class Common:
-    """Checkpoints of a training that several processes share (``Checkpoints``): the first's, which alone reads and writes.
+class Common(Checkpoints):
+    """Checkpoints of a training that several processes share: the first's, which alone reads and writes.
 
     All go on from the state that it read, and with the numbers that it drew.
     """
@@ -123,21 +121,17 @@ class Common:
     inner: Checkpoints
 
     def part(self, name: str) -> "Common":
-        """As ``Checkpoints``."""
         return Common(self.group, self.inner.part(name))
 
     def last(self) -> CheckpointState | None:
-        """As ``Checkpoints``."""
         state = self.group.sent(self.inner.last() if self._first else None)
         return None if state is None else CheckpointState(state.step, apart(state.tensors))
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """As ``Checkpoints``."""
         if self._first:
             self.inner.offer(step, tensors, last)
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
-        """As ``Checkpoints``."""
         return self.group.sent(self.inner.number(name, draw) if self._first else 0)
 
     @property
@@ -146,8 +140,8 @@ class Common:
 
 
 @dataclass
-class CheckpointFolder:
-    """A folder of them (``Checkpoints``); ``open_checkpoints`` makes one.
+class CheckpointFolder(Checkpoints):
+    """A folder of them; ``open_checkpoints`` makes one.
 
     Attributes:
         folder: where they lie.
@@ -167,21 +161,16 @@ class CheckpointFolder:
     _took: float | None = None  # seconds, by the last one; at first, by its size
 
     def part(self, name: str) -> "CheckpointFolder":
-        """As ``Checkpoints``."""
         return replace(self, folder=self.folder / name)
 
     def last(self) -> CheckpointState | None:
-        """As ``Checkpoints``.
-
-        Raises:
-            ConfigError: a file was damaged since the folder was opened.
-        """
+        """Raises ConfigError: a file was damaged since the folder was opened."""
         self._since = time.monotonic()
         paths = _states(self.folder)
         return _read(paths[-1], self.run) if paths else None
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """As ``Checkpoints``. A disk too full for a checkpoint ends no training."""
+        """A disk too full for a checkpoint ends no training."""
         if os.getpid() != self.owner != os.getppid():
             os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         now = time.monotonic()
@@ -195,11 +184,7 @@ class CheckpointFolder:
         self._took = self._since - now
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
-        """As ``Checkpoints``.
-
-        Raises:
-            ConfigError: it was drawn, and its file is damaged or gone.
-        """
+        """Raises ConfigError: it was drawn, and its file is damaged or gone."""
         path = self.folder / f"{name}.json"
         self.drawn.add(path.name)
         if not path.exists():
@@ -251,7 +236,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
     path, started = folder / RUN, time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
-    content = store.seal({"format": FORMAT, **flat(about)})
+    content = store.seal({"format": FORMAT, **store.flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
     else:
@@ -303,15 +288,6 @@ def _compare(path: Path, now: Mapping[str, Any]) -> None:
                 f"{key} was {then.get(key)} when the run began and is {now.get(key)} now: the run would not end with the "
                 "bits it began for: restore that, or start a new run"
             )
-
-
-def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted keys."""
-    dotted: dict[str, Any] = {}
-    for key, value in node.items():
-        inside = isinstance(value, Mapping) and value
-        dotted |= flat(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
-    return dotted
 
 
 def _states(folder: Path) -> list[Path]:

@@ -41,8 +41,8 @@ class EnsembleConfig:
         key: the public key of the hashes.
         slices: S of each shard: a member learns from one slice after another, and the states on the way are kept, so that
             after a removal it is not trained from its beginning (batches.py); 1: none.
-        vote: labels: the class that most members give (certificates/votes.py); margins: the sign of the sum of their
-            margins, each clipped, of two classes (certificates/margin_votes.py).
+        vote: labels: the class that most members give; margins: the sign of the sum of their margins, each
+            clipped, of two classes (certificates/votes.py for both).
         margin_clip: what a member's margin is clipped to, a public constant in units of the logit; of margins alone.
     """
 

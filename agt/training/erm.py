@@ -1,7 +1,7 @@
 """The minimiser of the regularised loss, and how far one record moves it (002's output perturbation).
 
 theta* = argmin F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (lambda/2) |theta|^2, with the losses and the notation of
-training/sensitivity.py, lambda = training.weight_decay and B a public constant.
+training/linear.py, lambda = training.weight_decay and B a public constant.
 
 Formal guarantees
     F is lambda-strongly convex. With one record more, grad F' - grad F = c(z) phi_z / B, of norm at most C / B everywhere,

@@ -5,7 +5,7 @@ momentum. Parameters and sums are float64 whatever ``training.dtype`` says: a fl
 many records of rounding. ``float32`` halves the memory of the features alone.
 
 Formal guarantees
-    See training/sensitivity.py: each computed step is within tau of the exact one, whatever order the sums take.
+    See below: each computed step is within tau of the exact one, whatever order the sums take.
 
 How far one record can move a linear head: the constants of method.md section 5, from public numbers alone.
 
@@ -82,7 +82,7 @@ The recipe's place between accuracy and stable distance, from public constants a
 
 Let B be the number of records declared. A head that minimises sum_i l_i + (Lambda / 2) |theta|^2 moves by at most
 C / Lambda when one record comes or goes, so Lambda is a number of records: margins of size 1 are worth Lambda / C of them.
-Plain SGD from 0 whose rates add up to B / Lambda moves by the same C / Lambda (training/sensitivity.py), is held back in
+Plain SGD from 0 whose rates add up to B / Lambda moves by the same C / Lambda, is held back in
 the same directions, and by less: at the same accuracy its distances are longer. So both certificates take one Lambda.
 
     Lambda = min(B / ``ONSET``, ``FACTOR`` sqrt B) / (classes - 1)
@@ -401,7 +401,7 @@ def train_linear(
         checkpoints: what a killed run goes on from (training/checkpoint.py).
 
     Raises:
-        ConfigError: a setting under which the sensitivity is not proved (training/sensitivity.py), a batch above n_max, or
+        ConfigError: a setting under which the sensitivity is not proved, a batch above n_max, or
             a unit with too many rows.
         UnsoundError: a parameter became NaN or infinite.
     """
@@ -446,7 +446,7 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
 
 
 def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """[n, J, ...] c, the loss's derivative in the logits (training/sensitivity.py), clamped for one logit per class.
+    """[n, J, ...] c, the loss's derivative in the logits, clamped for one logit per class.
 
     Args:
         logits: [n, J], or [n, J, m] of m heads.
@@ -565,7 +565,7 @@ BATCH = 512
 """Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
 deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 SHARE = 0.999  # of the largest learning rate that the proof allows
-CERTIFICATES = ("stability", "erm", "removal", "tube", "votes")  # that the recipe is for; tube/strength.py has the last
+CERTIFICATES = ("stability", "erm", "removal", "tube", "votes")  # that the recipe is for; tube/network.py has the last
 
 
 def strength(size: float, classes: int, caution: float = 1.0) -> float:

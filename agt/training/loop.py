@@ -133,7 +133,7 @@ def train(
         on_progress: called after every fragment.
         noise: DP-SGD's noise (000 Algorithm 1): step -> name -> what is added to that step's direction. One draw moves the
             nominal parameters and both ends of every box alike, by one rounded and hence monotone addition: given the
-            draw, the box holds. What the noise itself guarantees is another matter (training/noise.py).
+            draw, the box holds. What the noise itself guarantees is another matter (``NoisePlan``).
         on_epoch: called with 0 and the initial state, then after each epoch with how many are done and the state reached:
             what a run that had stopped there would return.
         checkpoints: what a killed run goes on from (training/checkpoint.py); ``on_epoch`` then hears of later epochs alone.

@@ -1,6 +1,6 @@
 """The head that records can be removed from: the minimiser of L_b, its state, and how far one record moves it.
 
-L_b is training/objective.py's, with strength s = training.weight_decay times the public normaliser B. b is drawn before any
+L_b is training/erm.py's, with strength s = training.weight_decay times the public normaliser B. b is drawn before any
 record is read, N(0, sigma^2) in each coordinate under ``masking=loss``, and 0 otherwise; under ``masking=output`` the
 weights that are served have noise of N(0, sigma^2), drawn exactly once w is there (``served``). What a removal does with
 the state is in unlearning/.
@@ -18,7 +18,7 @@ Formal guarantees
       - squares: w* = (X'X + s I)^-1 (X't - b); the singular values of (X'X + s I)^-1 X' are v / (v^2 + s) <= 1 / (2 sqrt
         s), and |t| <= sqrt n, so R* = sqrt(n_max) / (2 sqrt s) + q.
     What is served under masking=output: w + z, z ~ N(0, sigma^2 I) a real vector from the operating system, rounded to a
-    public lattice of step h, then to a float, then clamped to [-c, c] (lattice.py). All three are functions of w + z, which
+    public lattice of step h, then to a float, then clamped to [-c, c] (numeric.py). All three are functions of w + z, which
     is thus all that is ever seen of w. c is a power of two, no less than R* + allowed / s + ``TAIL`` sigma for whatever may
     be allowed: a clamp that never acts, and makes the length of what is served public, R = sqrt(d) c: a length worked out
     from the draw would be one more thing that is seen of w. w, a finite set of floats, is a vector of rationals, and it is

@@ -1,7 +1,7 @@
 """The network of a tube: public output weights, public first weights, and sums of gradients over records.
 
 Formal guarantees
-    See setting.py: what is computed here is within ``TubeRounding`` of the exact, whatever order the sums take.
+    See ``TubeRounding``: what is computed here is within ``TubeRounding`` of the exact, whatever order the sums take.
 
 Smooth activations: the function, its first two derivatives, and bounds on the first three.
 
@@ -57,13 +57,13 @@ Source: method.md section 9.
 
 What the recipe settles for a tube, from public constants alone: the largest rate that cannot swing, and when to stop.
 
-The loss's Hessian is at most ``whole`` lambda_max (setting.py), and lambda_max at most n_max / B: with a rate of 2 / (whole
+The loss's Hessian is at most ``whole`` lambda_max (below), and lambda_max at most n_max / B: with a rate of 2 / (whole
 n_max / B) no step grows on its way down, whatever the records. Beyond that nothing is proved of the rate, and nothing needs
 to be: the recursion charges what a rate does (radius.py).
 
 A run ends for two reasons, whichever comes first. As a linear head's, whose recipe this is as long as hidden weights stay
 near where they began: logits move (s1 alpha)^2 times as fast as its, so the rates add up to that much less than B / Lambda
-(training/strength.py). And R, at most ``pull`` lambda_max, lets two networks drift apart by a factor of exp(rates that add
+(training/linear.py). And R, at most ``pull`` lambda_max, lets two networks drift apart by a factor of exp(rates that add
 up to 1 / ``pull``), and with it every radius: the rates add up to ``SWAY`` / ``pull`` at most.
 
 ``SWAY`` was set with an eye to scikit-learn's breast cancer, digits and moons and two synthetic sets, at widths 256 and
@@ -80,7 +80,7 @@ Formal guarantees
     exact: dip(R) = max_j dip(R_j), R being block diagonal; an eigenvalue moves by no more than the norm of what is added,
     and so does its maximum with others and with 0. cheap: M = sum_i max_j max(0, -u_ij s''_ij) x_i x_i^T. Each -R_j <= M as
     quadratic forms, so dip(R) <= lambda_max(M). One record moves M by a matrix of norm pull; W moves it by twist, since
-    each weight moves so (setting.py) and a maximum of numbers that move by e moves by e.
+    each weight moves so (``TubeSetting``) and a maximum of numbers that move by e moves by e.
     Rounding. What is computed errs by ``TubeSetting.matrix_rounding`` in norm, call it e, and ``eigenvalue_within`` adds
     between 0 and gap: so value + e lies in [true, true + 2 e + gap]. (The sum is rounded up; gap holds room for that.) The
     slack 2 e + gap is public: n_max, widths and a public bound on |W| decide it.

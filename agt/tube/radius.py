@@ -1,7 +1,7 @@
 """How far any k records move the weights: one number for each k, one recursion for all (method.md section 9).
 
 A step is W' = keep W - s sum_i grad_i. rho bounds dip(R) = max(0, lambda_max(-R)) at the weights reached, l
-lambda_max(sum x x^T), each within its slack (norms.py); c = k unit_rows records (twice that under substitute). With b =
+lambda_max(sum x x^T), each within its slack (network.py); c = k unit_rows records (twice that under substitute). With b =
 pull + rho's slack, l_c = l + c (1 + l's slack):
 
     E_c = max(keep + s (rho + c b),  s whole l_c - keep),   F_c = max(keep + s pull l_c,  s whole l_c - keep)
@@ -41,7 +41,7 @@ Formal guarantees
     there on: no less than the integral, whatever m is, and by 2^-102 of it more where m is (F - E) / t as rounded.
     Rounding: tau is a step's and more, tau = step + spent. Of (2 c + 2) tau, r_{c-1}(D') takes 2 c tau, d takes 2 step, and
     2 spent are left for what D''s recursion is rounded up, by less than 2^-47 of a number that is within ``limit`` where it
-    counts; spent is 2^-45 of that (setting.py). D's own rounding up only helps.
+    counts; spent is 2^-45 of that (network.py). D's own rounding up only helps.
     Radii grow with c as computed, too: c + 1 has 2 tau more, and rounding takes less than that.
     A radius beyond ``limit`` = 2 |W|'s public bound, which no difference exceeds, is infinite from then on: nothing is
     certified at that k, and no run fails for it, which would tell a private fact. A finite r_c(D) has finite r_{c-1}(D').

@@ -23,7 +23,7 @@ Formal guarantees
     |grad M|, and e_f 4 slack ``farthest``, for L r^2 / 2.) The right side grows with k as computed, too (rounding is
     monotone), so that the k which are certified are those up to one, found by bisection. A radius that is infinite
     certifies nothing, nor does a margin of 0; k = 0 counts as any other: r_0 is what rounding moves.
-    Envelopes (envelope.py): lower(k) is M less the right side R, M now signed, and no less than -2 ``farthest``, which no
+    Envelopes (box.py): lower(k) is M less the right side R, M signed, and no less than -2 ``farthest``, which no
     margin goes beyond; upper mirrors it. By the same inequality M' - R'(c - 1) >= M - R(c), in exact terms, with 2^-44
     ``farthest`` to spare, more than what rounding adds to R'(c - 1) where that is at most 8 ``farthest``; where it is more,
     so is R(c), and both bounds are the least there is. Subtracting and comparing are monotone as computed.
@@ -113,7 +113,7 @@ def train_tube(
         initial: [m, d] W_0.
         records: labels, and public features [n, d] of norm at most 1.
         counts: [K + 1] int64: how many records k = 0..K move.
-        exact: bound dip(R) block by block; else by one matrix (norms.py).
+        exact: bound dip(R) block by block; else by one matrix (network.py).
         on_progress: called after every step.
         checkpoints: what a killed run goes on from.
 

@@ -25,7 +25,7 @@ Which records a run was trained on, as keyed hashes: told apart later from what 
                    one's unit where units are not the records themselves, then of each one's content
 
 Records are in the order of the training set. A content is a record's features as they were loaded, its label, its unit and
-whether it is public. All is hashed under the run's key (keys.py).
+whether it is public. All is hashed under the run's key.
 """
 
 import itertools
@@ -47,7 +47,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from agt.data.dataset import DataError, Records, gathered
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store import Broken, Folder, refusing, sync_folder
@@ -380,7 +380,6 @@ def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
 RECORD_INDEX_FILE = "records.bin"
 FORMAT = 1
 _AT_ONCE = 2**24  # bytes of features
-_SHOWN = 3  # records that a message names
 
 
 @dataclass(frozen=True)
@@ -476,7 +475,7 @@ def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray
     changed = np.flatnonzero(there)[(now.contents[there] != index.contents[place[there]]).any(axis=1)]
     for words, rows in (("new", np.flatnonzero(~there)), ("changed", changed)):
         if len(rows):
-            faults.append(f"{_counted(len(rows))} {words} ({few(records.ids[rows].tolist())})")
+            faults.append(f"{counted(len(rows), 'record is', 'records are')} {words} ({few(records.ids[rows].tolist())})")
     if not faults and (np.diff(place) < 0).any():
         faults.append("the training records stand in another order")
     if faults:
@@ -493,10 +492,10 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
     """
     lost = [row for row in gone.tolist() if index.words[row] not in asked]
     if lost:
-        which = few([f"number {row + 1}" for row in lost])
+        which, missing = few(f"number {row + 1}" for row in lost), counted(len(lost), "record is", "records are")
         raise DataError(
-            f"the data is not what the run was trained on: of {len(index)} training records, {_counted(len(lost))} gone "
-            f"that nobody asked to erase ({which}): restore them, or ask for their erasure"
+            f"the data is not what the run was trained on: of {len(index)} training records, {missing} gone that nobody "
+            f"asked to erase ({which}): restore them, or ask for their erasure"
         )
 
 
@@ -518,13 +517,3 @@ def _column(hashes: np.ndarray) -> pa.Array:
     """[n, 16] uint8 as arrow has it, whose searches are by value."""
     flat = pa.py_buffer(np.ascontiguousarray(hashes))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(SIZE), len(hashes), [None, flat])
-
-
-def _counted(number: int) -> str:
-    return "1 record is" if number == 1 else f"{number} records are"
-
-
-def few(names: Sequence[object]) -> str:
-    """The first three, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(str, names[:_SHOWN])) + more

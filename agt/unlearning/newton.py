@@ -1,6 +1,6 @@
 """Certified removal: one Newton step for the records that go, and a bound on what it leaves of the gradient.
 
-The objective of a head is L(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w for each output (training/objective.py),
+The objective of a head is L(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w for each output (training/erm.py),
 and u = grad L(w; D) what is left of its gradient: |w - w*| <= |u| / strength, w* the exact minimiser on the records there
 are, since L is strongly convex. ``residual`` is a bound on |u|, l2 over all outputs. It starts as measured on the weights
 that the optimiser left, b included, never at 0.
@@ -17,7 +17,7 @@ Formal guarantees
         grad L(w'; D') = u - force + A v,   A = sum_D' a_i x_i x_i' + strength I,
         a_i = integral over s in [0, 1] of l''(f_i(w + s v)),
         |grad L(w'; D')| <= |u| + |H0 v - force| + |(A - H0) v|.
-    |H0 v - force| is worked out with the matrix that is kept, its error charged (factor.py): v need not solve anything.
+    |H0 v - force| is worked out with the matrix that is kept, its error charged (``Factor``): v need not solve anything.
     l'' is gamma-Lipschitz, |x_i| <= 1, and the norm is convex, so that
         |a_i - l''(f_i(w0))| <= gamma integral |w + s v - w0| <= (gamma / 2) (|w - w0| + |w' - w0|),
         |(A - H0) v| <= |X| max_i |a_i - l''(f_i(w0))| |X v|,
@@ -77,7 +77,7 @@ Formal guarantees
     would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops above. Both w and w' are
     vectors of floats, thus of rational numbers, and the bounds on their gradients, rounding charged, are about these
     numbers: |w - w'| <= (beta + t) / s <= sigma mu for every D' there can be, not with high probability. w + z and w' + z'
-    are drawn exactly (lattice.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps,
+    are drawn exactly (numeric.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps,
     delta); and so are F's, post-processing: the numbers served, as a file holds them. The same of w*, the exact minimiser,
     where t is 0.
     This state. When z is drawn, D', w and its own beta are fixed, too, whoever chose the requests: the distance is at most
@@ -116,16 +116,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from agt.errors import UnsoundError
 from agt.facts import Fact, proved, void
 from agt.models.features import check_norms
-from agt.numeric import (
-    COVER,
-    UNIT,
-    gamma_up,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_mu,
-    next_up,
-    upward,
-)
+from agt.numeric import COVER, UNIT, gamma_up, gaussian_delta, gaussian_epsilon, gaussian_mu, next_up, upward
 from agt.settings import RemovalConfig
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm

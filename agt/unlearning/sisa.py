@@ -5,9 +5,9 @@ Formal guarantees of ``retrain_affected``
     threads: ``ShardRecord.made``) is the same. A member is a function of the records of its own shard, in an order of their
     own, and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of
     its shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
-    differs, which is a function of the slices before (training/slices.py); from its beginning, where that state was made by
-    other code or threads, or where features are made from the public rows of its shard, of all its slices. So it does not
-    matter which records are gone, nor whether anybody still knows their ids, and a shard is touched by its own requests
+    differs, which is a function of the slices before (training/batches.py); from its beginning, where that state was made
+    by other code or threads, or where features are made from the public rows of its shard, of all its slices. So it does
+    not matter which records are gone, nor whether anybody still knows their ids, and a shard is touched by its own requests
     alone, since a unit's shard and slice are keyed hashes of its id.
     What could tie members to the number of all records does not. The declared size, the normaliser and what the recipe
     settles from them are public constants; where no size is declared, a member's come from its own shard, and slices,

@@ -35,6 +35,7 @@ from agt.audit.neighbours import (
 )
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
+from agt.certificates.votes import count_votes
 from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
@@ -297,7 +298,7 @@ class VotesBounds(Bounds):
     def turned(model: VotesModel, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
         """As ``steepest``: so many votes of the winner go to one other class."""
         labels, rows = model.labels(model.phi(queries)), np.arange(len(queries))
-        counts = np.stack([(labels == c).sum(axis=0) for c in range(model.problem.classes)])
+        counts = count_votes(labels, model.problem.classes)
         winner, turned = counts.argmax(axis=0), np.zeros(len(queries), dtype=bool)
         votes = np.minimum(ks * RELATIONS[model.settings.relation.name].touches, counts[winner, rows])
         for rival in range(len(counts)):

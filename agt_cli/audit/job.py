@@ -30,7 +30,7 @@ from agt.audit.findings import (
     least,
     number,
 )
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing, counted
 from agt.settings import validate
 from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
@@ -254,12 +254,12 @@ def headline(audit: Audit) -> str:
     if audit.kind == "selftest":
         return _selftest_headline(tested)
     untested = sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
-    rest = f"; {many(untested, 'attack')} not made" if untested else ""
+    rest = f"; {counted(untested, 'attack')} not made" if untested else ""
     if wrong := len(audit.violations):
-        return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
+        return f"claims VIOLATED, by {wrong} of {counted(len(tested), 'attack')}{rest}"
     if not tested:
         return f"no claim was tested{rest}"
-    return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
+    return f"no claim contradicted by {counted(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
 
 
 def _weak(tested: list[Finding]) -> str:
@@ -281,11 +281,6 @@ def _selftest_headline(tested: list[Finding]) -> str:
     first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
     second = f"{accused} of {len(sound)} sound ones ACCUSED" if accused else f"all {len(sound)} sound ones let pass"
     return f"{first}; {second}" if sound else first  # an earlier version had none
-
-
-def many(count: int, one: str) -> str:
-    """``3 claims``."""
-    return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
 def percent(share: float) -> str:

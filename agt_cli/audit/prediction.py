@@ -50,19 +50,11 @@ from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
 from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
 from agt.audit.neighbours import NOMINAL, labels_of, members_margins, retrained, with_added, without
-from agt.data.dataset import (
-    CONTENT,
-    UNANSWERED,
-    UNLABELLED,
-    DataError,
-    Records,
-)
+from agt.certificates.votes import count_votes
+from agt.data.dataset import CONTENT, UNANSWERED, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
-from agt.ledger.ledger import (
-    Exhausted,
-    Ledger,
-)
+from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.mechanism import Mechanism
@@ -338,7 +330,7 @@ def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
     """[T, n] bool: the winner changes if this member takes its second label instead. Of margins [T, lines, n]."""
     labels = labels_of(margins)
     second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
-    counts = np.stack([(labels == c).sum(axis=0) for c in range(classes)])
+    counts = count_votes(labels, classes)
     winner, decides, at = counts.argmax(axis=0), np.zeros(labels.shape, dtype=bool), np.arange(labels.shape[1])
     for member in range(len(labels)):
         moved = counts.copy()

@@ -45,9 +45,7 @@ from agt.audit.neighbours import retrained, without
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
-from agt.data.dataset import (
-    UNANSWERED,
-)
+from agt.data.dataset import UNANSWERED
 from agt.mechanisms.claims import Labelling, OnProgress
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
@@ -61,21 +59,14 @@ from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model, fit as fit_problem
 from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
-from agt.settings import schema
+from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.account import Promise
 from agt_cli.audit.certificate import Auditor, Certificate
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_cli.audit.job import PASSED, Audited, AuditInputs, found
-from agt_cli.audit.prediction import (
-    Answers,
-    Counters,
-    Stage,
-    alike,
-    judged,
-    most_telling,
-)
+from agt_cli.audit.prediction import Answers, Counters, Stage, alike, judged, most_telling
 from agt_cli.audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -367,6 +358,13 @@ def widened(model: BoxModel, times: float) -> BoxModel:
     return replace(model, box=Box.of(box.ks, box.nominal, *ends))
 
 
+def moving_as_far(seed: int, radius: float) -> Finding:
+    """Boxes for features that move within 0.05, audited as if for another radius."""
+    model = boxed(seed, relation="perturb", radius=0.05)
+    settings = replace(model.problem.settings, relation=RelationConfig("perturb", radius=radius))
+    return audited(replace(model, problem=replace(model.problem, settings=settings)), seed, "parameters")
+
+
 def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
     """The same as a kind with a flaw."""
     return kind(**{each.name: getattr(sound, each.name) for each in fields(sound)}, **flaw)  # type: ignore[arg-type]
@@ -572,6 +570,7 @@ PLANTED: dict[str, Plant] = {
     "Gaussian answers debited at half their cost": partial(counted, debit=half_of_gaussian),
     "a call for one label that is not debited": partial(counted, debit=single_free),
     "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
+    "boxes for features that move half as far": partial(moving_as_far, radius=0.1),
     "a tube narrowed by 1 %": narrowed_tube,
     "a box by other products than recorded": box_of_other_products,
     "a stable distance one too large": lambda seed: audited(
@@ -611,6 +610,7 @@ SOUND: dict[str, Plant] = {
     "objective perturbation as it is": objective_perturbation,
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
+    "boxes for features that move as far": partial(moving_as_far, radius=0.05),
     "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
     "training with its noise": partial(audited_training, kept=1.0, seen="", confidence=SURE),
     "training with its noise, by its size": partial(audited_training, kept=1.0, seen="noise", confidence=SURE),

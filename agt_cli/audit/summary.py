@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from agt.audit.findings import AUDIT_FILE, LOWER, Audit, Finding, FindingPart, read_audit
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.settings import schema
 from agt.unlearning.log import Log
 from agt_cli import usage
-from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audit_rows, claims_table, headline, many
+from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audit_rows, claims_table, headline
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, drawing, headline as figure_headline, keys
 from agt_cli.report.finished import Run, open_run, runs_below
@@ -156,11 +156,11 @@ def claimed_against_found(record: RunRecord, findings: Sequence[Finding], subjec
             axis.set_ticks([], minor=True)
         keys(figure, [axes])
         wrong, none = sum(each.violated for each in above), len(losses) - len(above)
-        rest = f"; of {many(none, 'more claim')} nothing was found" if none else ""
+        rest = f"; of {counted(none, 'more claim')} nothing was found" if none else ""
         figure_headline(
             figure,
-            f"{many(wrong, 'claim')} violated" if wrong else "No bound is above its claim: that is no proof",
-            f"{subject}: {many(len(above), 'bound')} and estimates{rest}",
+            f"{counted(wrong, 'claim')} violated" if wrong else "No bound is above its claim: that is no proof",
+            f"{subject}: {counted(len(above), 'bound')} and estimates{rest}",
         )
     return {FIGURE: "What attacks found, against what was claimed: a triangle above the line is a claim that is false."}
 

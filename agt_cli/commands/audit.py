@@ -9,19 +9,11 @@ from agt.audit.findings import AUDIT_FILE, Audit
 from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
 from agt_cli.audit.job import Audited, AuditInputs, AuditKind, headline, lines, page, remove_copies
-from agt_cli.configuration import (
-    digest_of,
-    only_keys,
-)
+from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import (
-    DIGESTS,
-    PendingErasures,
-    StateMonitor,
-    people,
-)
+from agt_cli.runs.queries import DIGESTS, PendingErasures, StateMonitor, people
 
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),

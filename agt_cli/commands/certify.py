@@ -9,16 +9,12 @@ from pydantic import Field, InstanceOf
 
 from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
-from agt_cli.configuration import (
-    only_keys,
-)
+from agt_cli.configuration import only_keys
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import (
-    outside_section,
-)
+from agt_cli.report.release_md import outside_section
 from agt_cli.report.report_md import (
     Subject,
     certified_metrics,
@@ -30,9 +26,7 @@ from agt_cli.report.report_md import (
     write_quality,
     write_tables,
 )
-from agt_cli.runs.prepare import (
-    certifying,
-)
+from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 

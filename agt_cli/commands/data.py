@@ -17,16 +17,14 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
 from agt.data.files import CsvFormat
-from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table
+from agt.data.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic
 from agt_cli import usage
-from agt_cli.configuration import (
-    only_keys,
-)
+from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
@@ -234,7 +232,7 @@ def dataset_yaml(inspection: Inspection, name: str, unsaid: Iterable[str] | None
     features = inspection.features
     if not features:
         raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
-    if "???" in inspection.classes:
+    if UNWRITABLE in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
     markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
     form, id = inspection.form, "null    # each record is named by a hash of its own content"

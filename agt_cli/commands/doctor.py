@@ -24,9 +24,7 @@ import agt_cli
 from agt.errors import CheckError, UnsoundError
 from agt.kernels import select
 from agt.provenance import package_version
-from agt_cli.configuration import (
-    only_keys,
-)
+from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
 from agt.data.dataset import Dataset
+from agt.data.inspect import UNWRITABLE
 from agt.data.labelled import class_names
 from agt.data.table import CLASSES, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
@@ -27,9 +28,7 @@ from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unf
 from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
-from agt_cli.report.release_md import (
-    predict_report,
-)
+from agt_cli.report.release_md import PUBLISHED, predict_report
 from agt_cli.runs.prepare import RunSettings, settings_of
 
 SIZE = "size"
@@ -78,7 +77,8 @@ class MeasureSettings:
 
     def dataset(self, measured: TableConstants) -> dict[str, Any]:
         """The dataset file's content. Raises ConfigError: no column, or fewer than two classes stand out of the noise."""
-        table, lists = self.table, dict(measured.lists)
+        table, told = self.table, measured.lists.items()
+        lists = {name: [word for word in words if word != UNWRITABLE] for name, words in told}
         found = lists.pop(table.label, None)
         classes = table.classes if found is None else class_names(np.array(found), self.target)
         changed = {
@@ -163,7 +163,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         record.write(CLAIM, statement.content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
-        page = "What codes the table", mechanism.name, [*said, *earlier], f"`dataset.yaml`, which is `{measure.target}`"
+        page = f"What codes the table, in {measure.target}", mechanism.name, [*said, *earlier], PUBLISHED["measure"]
         record.report(predict_report(loaded.name, *page, record, "Ranges, lists and sizes"))
         digest = record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]

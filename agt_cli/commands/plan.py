@@ -17,16 +17,12 @@ from agt.mechanisms.planning import WITHIN, Offer, Plan, plan
 from agt.mechanisms.published import MECHANISMS, SmoothCauchy, true_loss
 from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
-from agt_cli.configuration import (
-    only_keys,
-)
+from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.figures import Curves, curves
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import (
-    setting_section,
-)
+from agt_cli.report.release_md import setting_section
 from agt_cli.report.report_md import (
     caution_words,
     conditions_section,
@@ -36,9 +32,7 @@ from agt_cli.report.report_md import (
     say_quality,
     write_quality,
 )
-from agt_cli.runs.prepare import (
-    certifying,
-)
+from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)

@@ -22,12 +22,11 @@ from pydantic import Field
 
 from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
-from agt.store import write_atomic
+from agt.store import flat, write_atomic
 from agt_cli import SWEEP_SUFFIX, usage
-from agt_cli.configuration import flat
 from agt_cli.report.console import Console, cell
 from agt_cli.report.finished import Run, RunState, runs_below
-from agt_cli.report.markdown import page, standing, table
+from agt_cli.report.markdown import clip, page, standing, table
 
 RESULT = 60  # letters of a result in the table, at most
 MADE_WITH = ("agt", "revision", "data_digest", "dataset", "device", "threads", "packages", "python")
@@ -105,7 +104,7 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
             run.state,
             run.dataset,
             run.model,
-            run.result if len(run.result) <= RESULT else f"{run.result[:RESULT]}…",
+            clip(run.result, RESULT),
             run.digest.removeprefix("sha256:")[:8],
         )
         for run in runs
@@ -179,14 +178,10 @@ def _listed(outputs: Path, runs: Sequence[Run]) -> str:
         own = [word for word in run.overrides if word not in common]
         words = (run.dataset, run.model, " ".join(own), run.result)
         command, state = run.command or place.parts[0], standing(run.state, LOOKS.get(run.state, "void"))
-        rows.append([link, escape(command), state, *(escape(_short(text)) for text in words)])
+        rows.append([link, escape(command), state, *(escape(clip(text, LETTERS)) for text in words)])
     columns = ("run", "command", "state", "dataset", "model", "settings", "result")
     used = [at for at, name in enumerate(columns) if name != "settings" or any(row[at] for row in rows)]
     return table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LETTERS else f"{text[:LETTERS]}…"
 
 
 # -- which runs are told of, and how some of them differ ------------------------------------------------------------------
@@ -297,7 +292,7 @@ def check_known(runs: Sequence[Run], keys: Iterable[str], where: str) -> None:
     """Raise ConfigError, naming the nearest, where no run has a metric or a setting of this name."""
     for key in keys:
         if runs and key not in COLUMNS and all(value_of(run, key) is None for run in runs):
-            known = {name for run in runs for name in (*run.metrics, *dict(flat(run.config)))}
+            known = {name for run in runs for name in (*run.metrics, *flat(run.config))}
             close = "".join(f"; did you mean '{name}'?" for name in get_close_matches(key, known, 1))
             raise ConfigError(f"{where}: none of these {len(runs)} runs has '{key}'{close}")
 
@@ -321,7 +316,7 @@ def named(text: str, runs: Sequence[Run]) -> Run:
 
 def side_by_side(runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Of a part of each run's record, by dotted keys, what is not the same in all; None: a run has no such."""
-    columns = [dict(flat(part(run))) for run in runs]
+    columns = [flat(part(run)) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = {key: [column.get(key) for column in columns] for key in keys}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}

@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from agt.data.inspect import Column, Inspection
 from agt.data.table import CLASSES
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
 from agt.quality import Quality, RateEstimate, rate_words, share
@@ -31,20 +31,11 @@ from agt_cli import usage
 from agt_cli.choices import with_members
 from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data
 from agt_cli.commands.runs import refresh
-from agt_cli.configuration import (
-    composed,
-    only_keys,
-)
+from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import (
-    Prepared,
-    fit,
-    prepare,
-    settings_to_train,
-    write_trained,
-)
+from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 
 QUESTIONS = ("label", "id", "public", "purpose", "eps")
 NONE = "none"
@@ -302,11 +293,8 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
     ranges = [f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}" for c in inspection.features if c.numeric]
     lists = [f"{c.name} ({len(c.categorical)} words)" for c in inspection.features if c.categorical]
     size = f"about {_size(inspection):,} rows to train on"
-    return {"ranges": _some(ranges), "lists": _some(lists), "classes": _some(inspection.classes), "size": size}
-
-
-def _some(words: Sequence[str], most: int = 3) -> str:
-    return ", ".join(map(visible, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "") or NONE
+    some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
+    return {**{name: few(map(visible, words)) or NONE for name, words in some.items()}, "size": size}
 
 
 def _group(column: Column) -> str:

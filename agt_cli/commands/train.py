@@ -16,9 +16,10 @@ from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, surroundings, targets
 from agt.quality import Quality, rate_words
+from agt.store import flat
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.loop import SEED
-from agt_cli.configuration import composed, flat
+from agt_cli.configuration import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, SPENT_FILE, Run, open_unfinished
 from agt_cli.report.record import RunRecord
@@ -124,7 +125,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
     if sweep:
         raise ConfigError(f"{RESUME_KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
     run = open_unfinished(Path(folder), "train")
-    recorded, given = dict(flat(run.config)), dict(_given(config, overrides))
+    recorded, given = flat(run.config), dict(_given(config, overrides))
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
         if key not in FREE and value != before:
@@ -164,7 +165,9 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
     if record.again:
         reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"
         console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
-    about = {key: value for key, value in flat(record.config) if key not in FREE} | _around(record, settings, prepared)
+    about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
+        record, settings, prepared
+    )
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
 
@@ -186,7 +189,7 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
 def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """The settings that a line chooses, by key: those it names, and then those that its choices of groups change."""
     named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
-    usual, settings = dict(flat(composed("train", []))), dict(flat(config))
+    usual, settings = flat(composed("train", [])), flat(config)
     below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
     changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
     yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)

@@ -32,12 +32,8 @@ from agt_cli.releasing.payer import NoLedger, Spending, payer_of, people_of, spe
 from agt_cli.releasing.release import TotalConfig, write_weights
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import (
-    predict_report,
-)
-from agt_cli.report.report_md import (
-    tune_report,
-)
+from agt_cli.report.release_md import PUBLISHED, predict_report
+from agt_cli.report.report_md import tune_report
 from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, encoder_of, prepare, settings_of
 
 Changes = Mapping[str, Any]
@@ -271,7 +267,7 @@ class PrivateTuning:
         with spending(record, subject, about):
             lines, result = self._publish(release.draw(randomness), contestants, data, claim, record)
             record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
-            publishable = None if simulated else "The folder `release`, and `released_weights.safetensors`"
+            publishable = None if simulated else PUBLISHED["tune"]
             listed = [*lines, *words, *(f"candidate: {choice.words}" for choice in self.choices)]
             report = predict_report(
                 loaded.name, "Any number of queries", f"weights from {name}", listed, publishable, record

@@ -11,10 +11,7 @@ from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.unlearning.account import read_public
-from agt_cli.configuration import (
-    digest_of,
-    only_keys,
-)
+from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, markdown_table, plain, report_page
 from agt_cli.verify.folders import VerifiedItem

@@ -22,20 +22,10 @@ import numpy as np
 from pydantic import Field
 
 from agt.certificates.conditions import weaker
-from agt.data.dataset import (
-    UNANSWERED,
-    Records,
-    gathered,
-    pieces,
-    selected,
-)
+from agt.data.dataset import UNANSWERED, Records, gathered, pieces, selected
 from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
-from agt.ledger.ledger import (
-    Exhausted,
-    Questions,
-    question_terms,
-)
+from agt.ledger.ledger import Exhausted, Questions, question_terms
 from agt.mechanisms.claims import (
     SHOWN_DELTA,
     Account,
@@ -67,23 +57,16 @@ from agt.models.portable import CLAIM, Portable, drawn_by
 from agt.numeric import Randomness
 from agt.quality import Judged, Quality, rate_words
 from agt.settings import NonNegative, Positive, imported, schema, validate
-from agt_cli.configuration import (
-    digest_of,
-)
+from agt_cli.configuration import digest_of
 from agt_cli.releasing.answers import LabelTable
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import (
-    foreign,
-    predict_report,
-)
+from agt_cli.report.release_md import foreign, predict_report
 from agt_cli.runs.prepare import certifying
-from agt_cli.runs.queries import (
-    OpenedRun,
-)
+from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
 
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
@@ -593,16 +576,8 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     known = planned.metrics or {"n_queries": len(request.opened.queries)}
     record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
     request.opened.check_current()
-    free = not request.payer.name  # a ledger is debited before anything private is computed, and by whoever asks
-    willing = request.force or simulated
     if planned.wanted:
-        objections = [] if willing else _misfits(request, planned)
-        if free and not (willing and console.quiet):
-            objections += forecast(request, planned, planned.asked_for)
-        for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
-            console.note(line)
-        if objections and not willing:
-            raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
+        _check_worth(request, planned, willing=request.force or simulated)
     receipt = planned.pay_file()
     release = planned.release()
     words = release.words(simulated, request.payer.words(receipt))
@@ -611,7 +586,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     about = planned.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
-        if receipt.size and not (free or console.quiet):
+        if receipt.size and request.payer.name and not console.quiet:
             forecast(request, planned, release)
         drawn = planned.draw()
         request.opened.check_current()
@@ -702,6 +677,18 @@ MAX_RECORDS_LINEAR, MAX_RECORDS = 10_000, 1_000  # that a forecast looks at: cer
 LOT = 0.2  # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LEAST_GAIN = 0.005  # another mechanism is named if it is right so much more often
 Rows = np.ndarray | range
+
+
+def _check_worth(request: ReleaseRequest, planned: Planned, willing: bool) -> None:
+    """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the owner is willing."""
+    console, objections = request.console, [] if willing else _misfits(request, planned)
+    # a ledger is debited before anything private is computed, and by whoever asks
+    if not request.payer.name and not (willing and console.quiet):
+        objections += forecast(request, planned, planned.asked_for)
+    for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
+        console.note(line)
+    if objections and not willing:
+        raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
 
 
 def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:

@@ -19,16 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from agt.data.dataset import (
-    UNANSWERED,
-    gathered,
-)
+from agt.data.dataset import UNANSWERED, gathered
 from agt.data.files import columns_of
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.chain import HALF_CHARACTER
-from agt.ledger.ledger import (
-    Questions,
-)
+from agt.ledger.ledger import Questions
 from agt.mechanisms.claims import Statement, totals_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import Randomness

@@ -31,7 +31,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from agt.certificates.box import Certificates
-from agt_cli.report.markdown import DPI
+from agt_cli.report.markdown import DPI, clip
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.report_md import Subject
 
@@ -270,11 +270,6 @@ def _last(handle: Any) -> float:
     heights = np.asarray(handle.get_ydata(), dtype=float) if hasattr(handle, "get_ydata") else np.zeros(1)
     heights = heights[np.isfinite(heights)]
     return float(heights[-1]) if len(heights) else -math.inf
-
-
-def clip(text: str, letters: int = 48) -> str:
-    """A name that has room in a key."""
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def ends(drawn: Sequence[Axes], which: str = "xy") -> None:

@@ -61,6 +61,11 @@ def excerpt(text: str, most: int = 400) -> str:
     return visible(words if len(text) <= most else f"{words}... ({len(text):,} characters)")
 
 
+def clip(text: str, letters: int = 48) -> str:
+    """At most so many letters of a text, as a key or a table has room for."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
 def plain(text: str) -> str:
     """Text as Markdown that shows exactly it, on one line."""
     return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))

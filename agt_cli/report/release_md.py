@@ -44,6 +44,10 @@ def predict_report(
     )
 
 
+PUBLISHED = {"tune": "The folder `release`, and `released_weights.safetensors`", "measure": "`dataset.yaml`"}
+"""What may be published of releases that no training run was made for, by command."""
+
+
 def publish_headline(publishable: str | None) -> str:
     """A release's page in one sentence; None: nothing may be published."""
     return f"**{publishable} may be published, once.**" if publishable else "**Nothing may be published.**"

@@ -5,7 +5,7 @@ The library's models under a console: progress while they train and certify, and
 What a training run keeps of its data: what queries need, and none of its records.
 
 ``source.json`` has the dataset's configuration with every constant that its file told (``Dataset.settled``), and the
-dataset without its records as a saved model keeps it (models/description.py). A frozen encoder is kept beside it. So
+dataset without its records as a saved model keeps it (agt/models/model.py). A frozen encoder is kept beside it. So
 certificates, plans and releases about a file of queries need the run's folder alone, wherever the training data is by then.
 
 What a record has of a trained model: its files, what is known of its data, how good it is, conditions a-g, a report.

@@ -40,7 +40,7 @@ from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.data.erasure import IsErased, never
 from agt.data.files import arrays_in
 from agt.distributed import Group
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError, ConfigError, counted
 from agt.ledger.chain import take_lock
 from agt.models.model import Model, VoteCertificates, load
 from agt.provenance import surroundings
@@ -64,9 +64,7 @@ from agt_cli.releasing.ledgers import EARLIER, PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, has_pending_commit, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import (
-    outside_lines,
-)
+from agt_cli.report.release_md import outside_lines
 from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
@@ -277,7 +275,7 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
 
 
 def people(units: int) -> str:
-    return "1 person" if units == 1 else f"{units} people"
+    return counted(units, "person", "people")
 
 
 def _append(path: Path, line: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, ConfigError, counted
 from agt.numeric import upward
 from agt.store import refusing
 from agt.unlearning.account import (
@@ -68,7 +68,7 @@ class ErasureOrder:
         ids: a file of ids, or -; None: nobody asks, what is pending is carried out.
         by: what they name; None: as the data has it.
         choice: of the method.
-        may_retrain, fresh: as in ``Job``.
+        may_retrain, fresh: as in ``ErasureJob``.
         signer: of the account; None: it is not signed.
         output_dir: where this command writes.
         rehearse: on a copy of the run alone.
@@ -261,7 +261,7 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
 
 
 def copied(run: Run, place: Path) -> Path:
-    """A copy of a run's folder, its key with it, without what its living processes run_lock, and without itself.
+    """A copy of a run's folder, its key with it, without what its living processes lock, and without itself.
 
     Args:
         place: of the copy, in a folder of its own, which may lie below the run's.
@@ -294,28 +294,30 @@ REQUESTS = {
 def headline(account: ErasureReport) -> str:
     """What happened, in one line."""
     asked, done = account.asked, account.done
-    now = f"{_many(asked.people + asked.untrained, 'person', 'people')} asked" if asked.people or not asked.pending else ""
+    now = (
+        f"{counted(asked.people + asked.untrained, 'person', 'people')} asked" if asked.people or not asked.pending else ""
+    )
     if asked.untrained:
         now += f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
-    before = f"{_many(asked.pending, 'person', 'people')} had asked before" if asked.pending else ""
+    before = f"{counted(asked.pending, 'person', 'people')} had asked before" if asked.pending else ""
     people = ", and ".join(filter(None, (now, before)))
     if account.waiting is not None:
-        pending = _many(account.waiting.people, "person", "people")
+        pending = counted(account.waiting.people, "person", "people")
         return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
-    return f"{people}: {_many(done.records, 'record', 'records')} removed from the run, by {METHOD_WORDS[done.method]}"
+    return f"{people}: {counted(done.records, 'record')} removed from the run, by {METHOD_WORDS[done.method]}"
 
 
 def summary(account: ErasureReport) -> dict[str, str]:
     """What an account says, in a line each."""
     asked, done, given, sweep = account.asked, account.done, account.guaranteed, account.sweep
-    rows = {"asked": f"{asked.time[:19].replace('T', ' ')} UTC, by {asked.by}; {_many(asked.records, 'record', 'records')}"}
+    rows = {"asked": f"{asked.time[:19].replace('T', ' ')} UTC, by {asked.by}; {counted(asked.records, 'record')}"}
     what = (
         "exact" if given.exact else f"epsilon = {upward(given.eps)}, delta = {given.delta:.3g} from never having seen them"
     )
     if given.within is not None:
         what += f" up to a distance of {upward(given.within)} (l2, weights)"
     void = sum(not fact.held for fact in given.assumptions)
-    rests = f"; {_many(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
+    rests = f"; {counted(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
     rows["guaranteed"] = f"{'NOT PROVED; as published: ' if void else ''}{what}, {REQUESTS[given.requests]}{rests}"
     training = f"; training the run took {done.training:.3g} s" if account.updated and done.training is not None else ""
     rows["took"] = f"{done.seconds:.3g} s{training}"
@@ -324,7 +326,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
         rest = f"only queries whose stable distance is at least {distance} are answered, the others abstain"
         rows["until the next update"] = f"(agt unlearn run=...) {rest if distance else 'no query is answered'}"
     if account.abstained or (account.abstained is not None and account.updated):
-        rows["abstained while requests were pending"] = _many(account.abstained, "query", "queries")
+        rows["abstained while requests were pending"] = counted(account.abstained, "query", "queries")
     if account.budget is not None:
         left, total = account.budget.total - account.budget.spent, account.budget.total
         rows["removal budget"] = f"{left:.4g} of {total:.4g} left ({account.budget.unit})"
@@ -335,8 +337,8 @@ def summary(account: ErasureReport) -> dict[str, str]:
     rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
     if sweep is not None:
         found, files = (sum(getattr(place, name) for place in sweep.places) for name in ("found", "files"))
-        places = _many(len(sweep.places), "place", "places")
-        rows["traces"] = f"{found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
+        places = counted(len(sweep.places), "place")
+        rows["traces"] = f"{found or 'none'} found in {counted(files, 'file')} of {places}"
     return rows
 
 
@@ -389,10 +391,6 @@ def _strong(value: object) -> Markdown:
 def _named(account: ErasureReport) -> Sequence[Earlier]:
     """The void ones first."""
     return sorted(account.earlier, key=lambda earlier: earlier.stands)[:SHOWN]
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"
 
 
 def account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:

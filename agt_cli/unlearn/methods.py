@@ -104,7 +104,7 @@ class ErasureJob:
 
 
 Method = Callable[[ErasureJob, RunRecord, Console], Removal]
-"""Writes the new state (``runs.trained.write_trained``) into a record that is folded into the run afterwards, and says what
+"""Writes the new state (``runs.prepare.write_trained``) into a record that is folded into the run afterwards, and says what
 holds of it. Raises CheckError (exit 3) where it cannot, with nothing changed."""
 
 

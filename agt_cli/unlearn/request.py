@@ -16,9 +16,9 @@ import numpy as np
 from agt.data.dataset import CONTENT, Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import open_columns
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
-from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, few, places
+from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, places
 from agt_cli.report.finished import Run
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.runs.queries import named

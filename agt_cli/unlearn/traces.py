@@ -29,11 +29,11 @@ import pyarrow.parquet as pq
 from agt.audit.membership import SHADOWS
 from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
-from agt.errors import AgtError
+from agt.errors import AgtError, few
 from agt.store import Broken, Manifest, file_sha256
 from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
-from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, HashKey, Index, Log, few, of_state, places
+from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, HashKey, Index, Log, of_state, places
 from agt_cli.report.finished import CHECKPOINTS, Run
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.runs.queries import key_of, named
@@ -210,12 +210,12 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
     runs = [path.parent for path in sorted(folder.rglob(RECORD_INDEX_FILE)) if path.parent.resolve() != run.resolve()]
     counts = {path: _trained_on(targets, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
     hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
-    words = f"still trained on erased records: {few(list(hits))}: erase them there, too"
+    words = f"still trained on erased records: {few(hits)}: erase them there, too"
     words = words if hits else "none has an erased record"
     if closed := sum(count is None for count in counts.values()):
         words += f"; {closed} cannot be asked, as their key is gone"
     if stopped := _stopped(folder):
-        names = few([path.relative_to(folder).as_posix() for path in stopped])
+        names = few(path.relative_to(folder).as_posix() for path in stopped)
         words += f"; a training that was stopped: {names}; nothing tells whether the erased records are in it: resume and "
         words += "erase, or delete it"
     found = sum(hits.values()) + len(stopped)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import AgtError, DataMissing
+from agt.errors import AgtError, DataMissing, counted
 from agt.facts import Standing
 from agt.models.linear import NUMBERS
 from agt.settings import RemovalConfig, plain_of, validate
@@ -262,7 +262,7 @@ def replaced(folder: Path, digest: str | None) -> str:
         if digest is not None and digest != manifest.digest and REQUEST_LOG_FILE in manifest.files:
             for entry in Log.read(manifest.load(folder, REQUEST_LOG_FILE, 2**30)).entries:
                 if entry.before == digest:
-                    people = f"{len(entry.units)} {'person' if len(entry.units) == 1 else 'people'}"
+                    people = counted(len(entry.units), "person", "people")
                     asked = f"{people}, {'carried out' if entry.kind == 'removed' else 'noted'} by method={entry.method}"
                     made = f"made from state {digest[:19]}..., which erasure {entry.number} of the run replaced"
                     return f"{made} ({asked}, {entry.time})"

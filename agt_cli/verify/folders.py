@@ -18,6 +18,7 @@ import torch
 
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
+from agt.errors import few
 from agt.facts import Standing
 from agt.models.model import Model, load
 from agt.problem import Settings
@@ -131,16 +132,16 @@ class Record(Run):
             except Broken as error:
                 wrong.append(str(error))
         right = f"all {len(self.manifest.files)} have the bytes that are listed (sha256)"
-        self.findings.compare("files", not wrong, right, _some(wrong, "; "))
+        self.findings.compare("files", not wrong, right, few(wrong, MAX_NAMED, "; "))
 
     def _look_beside(self) -> None:
         found = inventory(self.folder)
         extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
         left = [name for name in extra if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:])]
         if left:
-            self.findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
+            self.findings.note("nothing else", f"left over from when it ran: {few(left, MAX_NAMED)}", "delete it")
         kinds = [f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left]
-        words = f"not listed, so no part of it, and nothing vouches for them: {_some(kinds)}"
+        words = f"not listed, so no part of it, and nothing vouches for them: {few(kinds, MAX_NAMED)}"
         self.findings.compare("nothing else", not kinds, "nothing lies beside them", words)
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
@@ -230,7 +231,7 @@ class Record(Run):
         holds = state == "done" and command == self.command
         self.findings.compare("status", holds, f"a finished run of agt {self.command}", wrong)
         if strange := [name for name, commands in RELEASED.items() if self.holds(name) and self.command not in commands]:
-            self.findings.problem("files", f"agt {self.command} writes no {_some(strange)}: of another command's run")
+            self.findings.problem("files", f"agt {self.command} writes no {few(strange)}: of another command's run")
         if self.holds("spent.json") and not self.holds("conditions.json"):
             self.findings.problem(
                 "files", "spent.json is there, and the conditions that it rests on are not: conditions.json"
@@ -258,11 +259,6 @@ class Record(Run):
             if place is not None:
                 asked = digest is not None or name in ("training run", "audit")  # of which the digest is always recorded
                 yield name, Path(place), read_digest(str(digest)) if asked else None
-
-
-def _some(names: list[str], between: str = ", ") -> str:
-    more = f"{between}and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return between.join(names[:MAX_NAMED]) + more
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:

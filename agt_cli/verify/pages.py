@@ -19,11 +19,7 @@ from agt.mechanisms.claims import read_claim
 from agt.store import MAX_TEXT_BYTES, Broken
 from agt_cli.releasing.noise import REDRAWN, noise_words
 from agt_cli.report.markdown import bullets, document, report_page, sections, standings
-from agt_cli.report.release_md import (
-    publish_headline,
-    publish_section,
-    setting_section,
-)
+from agt_cli.report.release_md import PUBLISHED, publish_headline, publish_section, setting_section
 from agt_cli.report.report_md import (
     ball,
     conditions_section,
@@ -123,14 +119,14 @@ def _blocks(record: Record, trained: Record | None, text: str) -> list[str]:
         blocks += results_section(_certified_table(record), REDRAWN if noisy else "")
     if record.holds(CLAIM_FILE):
         blocks += ["## What is guaranteed", bullets(read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)).words)]
-    if record.command == "predict":
+    if _releases(record):
         blocks += publish_section(_publishable(record))
     return [*blocks, "## Setting", setting_section(record.config)]
 
 
 def _headline(record: Record, trained: Record | None) -> str:
     """What a page begins with; empty: nothing that is known here, or its training run is away."""
-    if record.command == "predict":
+    if _releases(record):
         return publish_headline(_publishable(record))
     if record.command not in ("train", "certify") or trained is None or trained.relation is None:
         return ""
@@ -151,8 +147,15 @@ def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
     return derived in text if title in loose or waiting else derived == text
 
 
+def _releases(record: Record) -> bool:
+    """Whether its page says what may be published."""
+    return record.command == "predict" or record.holds(CLAIM_FILE)
+
+
 def _publishable(record: Record) -> str | None:
     """What a release's page says may be published; None: nothing."""
+    if record.command in PUBLISHED:
+        return None if record.metrics.get("simulated") else PUBLISHED[record.command]
     labels = next((name for name in LABEL_FILES if record.holds(name)), None)
     if record.environment.get("release"):
         return f"`{labels}`"

@@ -3,7 +3,7 @@
 Formal guarantees
     Nothing that a record says of its budget is taken from its text: the guarantee of one answer is made from the
     mechanism's parameters, the totals by composition.py from that guarantee and the number of answers, and whether it may
-    be claimed at all by rigour.py from the conditions as recorded. What differs from the record is a problem, whichever of
+    be claimed at all by claims.py from the conditions as recorded. What differs from the record is a problem, whichever of
     the two is larger. What is not shown: that the draws were made with those parameters.
 
 A claim is a function of the training run's model, the mechanism's settings, the counts and the account that it names. Words
@@ -37,6 +37,7 @@ from agt.mechanisms.claims import (
     WeightsMechanism,
     claim,
     head_of,
+    neighbours_of,
     of_release,
     prepare_quantile,
     read_claim,
@@ -52,7 +53,7 @@ from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
 from agt.settings import RelationConfig, plain_of, validate
-from agt.store import MAX_TEXT_BYTES, Broken
+from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
@@ -61,6 +62,7 @@ from agt_cli.verify.folders import Record, first_difference
 from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
 
 LABEL_COLUMNS = ["record_id", "label"]
+DATASET_FILE = "dataset.yaml"
 MAX_CLASSES = 10_000
 PRICE = "the settings are one of "  # of weights that were chosen by private tuning: their guarantee is the total
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
@@ -281,7 +283,13 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
 
 
 def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """What was measured of a table: its budget and claim."""
+    """What was measured of a table: its budget and claim, and the price that whoever trains with it is told."""
+    with record.findings.looking(DATASET_FILE):
+        noted = parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE).get("measurement") or {}
+        mechanism = measurement(record.config)
+        if noted.get("claim") != (price := f"{mechanism.guarantee} for {neighbours_of(mechanism.relation)}"):
+            raise Broken(f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, and it was for {price}")
+        record.findings.ok(DATASET_FILE, f"measured, as it says: {price}")
     return _check_budgeted(record, measurement, Measurement.name, Output.CONSTANTS, None)
 
 
@@ -290,6 +298,8 @@ def _check_budgeted(
 ) -> tuple[str, ...]:
     """A release whose total is its guarantee, and that comes from no finished training run."""
     if not record.spent:
+        if record.holds(CLAIM_FILE):
+            record.findings.problem("budget", f"{CLAIM_FILE} claims a release, and no spent.json says what it spends")
         return ()
     simulated = _is_simulated(record, seed)
     with record.findings.looking("claim"):
@@ -300,11 +310,19 @@ def _check_budgeted(
         release = Release(granted, _draw_nothing, (), None, noisy=False)
         _compare_spent(record, release, name, simulated)
         claimed = _read_claim(record, simulated)
-        words = [*release.words(simulated, ())[:1], *claimed.words[1:]]
-        derived = of_release(release, name, words=words, simulated=simulated, account=claimed.account)
-        compare_statements(claimed, derived)
+        if isinstance(mechanism, TunedWeights):
+            release = replace(release, price=mechanism.price(_candidates(claimed)))
+        _compare_claim(claimed, release, name, record)
         return granted.text, *release.spent
     return ()
+
+
+def _candidates(claimed: Statement) -> int:
+    """How many private tuning chose from, which its words alone say."""
+    match = re.search(rf"{PRICE}(\d+) ", "\n".join(claimed.words))
+    if match is None:
+        raise Broken(f"{CLAIM_FILE} does not say of how many candidates its settings are one")
+    return int(match[1])
 
 
 def _is_simulated(record: Record, seed: object) -> bool:

@@ -1,17 +1,17 @@
 """Progress and tables: what goes where, and how much of it."""
 
-import os
 import pty
-import subprocess
 import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import RawIOBase
 
 import pytest
 
 from agt_cli.report import console
 from agt_cli.report.console import Console
 
-from .conftest import TINY
+from .conftest import TINY, Agt
 
 
 def work(label: str, **flags: bool) -> None:
@@ -60,27 +60,27 @@ def test_tables_are_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFix
     assert "x" * 90 in capsys.readouterr().out
 
 
-def test_a_terminal_gets_a_live_bar_with_the_time_left(tmp_path: Path) -> None:
+def test_a_terminal_gets_a_live_bar_with_the_time_left(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real command with stderr on a pseudo-terminal."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "agt_cli", "train", *TINY, "training.epochs=30"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=slave, env=environment, text=True)
-    os.close(slave)
-    screen = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        screen += part
-    out, _ = run.communicate(timeout=60)
-    os.close(master)
-    text = screen.decode(errors="replace")
-    assert run.returncode == 0
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with ThreadPoolExecutor(1) as other, open(master, "rb", 0) as terminal:
+        screen = other.submit(_all_of, terminal)
+        with open(slave, "w") as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            said = agt("train", *TINY, "training.epochs=30")
+        text = screen.result()
+    assert said.code == 0
     assert "training, k = 0..3 (4 values)" in text
     assert "step 30/30" in text
     assert "0:00:00" in text
-    assert "step" not in out.replace("steps", ""), "the bar stays off stdout"
+    assert "step" not in said.out.replace("steps", ""), "the bar stays off stdout"
+
+
+def _all_of(terminal: RawIOBase) -> str:
+    parts = list[bytes]()
+    with suppress(OSError):  # the other end is closed
+        while part := terminal.read(4096):
+            parts.append(part)
+    return b"".join(parts).decode(errors="replace")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from agt.data.table import Columns
 
 from .conftest import Agt
 from .test_start import shop
+from .test_verify import Edit, problems, tamper
 
 BUDGET = ("total.eps=4", "total.delta=1e-5")
 
@@ -40,6 +42,39 @@ def test_who_calls_nothing_public_can_still_release(agt: Agt, tmp_path: Path, ta
     said = agt("predict", "run=latest", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5").ended(0)
     assert "agt measure told age, spent" in said.out
     assert "(4, 1e-05)-differentially private for add_remove" in said.out
+
+
+EDITS: dict[str, tuple[str, dict[str, Edit]]] = {  # the check that tells, and the files
+    "a lower price in the file": ("dataset.yaml", {"dataset.yaml": ("claim: (4,", "claim: (0.1,")}),
+    "no price in the file": ("dataset.yaml", {"dataset.yaml": lambda made: made.update(measurement=None)}),
+    "nothing spent": ("budget", {"spent.json": None}),
+    "declarations left out": (
+        "claim",
+        {
+            "claim.json": lambda claim: claim.update(words=[claim["words"][0], claim["words"][-1]]),
+            "report.md": lambda text: re.sub("- (it is about|declared).*\n", "", text),
+        },
+    ),
+    "all of it published": ("report", {"report.md": ("how long it took are for the data owner", "all else, too")}),
+    "a page that begins otherwise": ("report", {"report.md": ("may be published, once.**", "and all else.**")}),
+}
+
+
+def test_a_record_that_was_edited_contradicts_itself(agt: Agt, tmp_path: Path, table: Path) -> None:
+    agt("measure", "dataset=shop", *BUDGET).ended(0)
+    (folder,) = (path for path in (tmp_path / "outputs" / "measure").iterdir() if path.is_dir())
+    for name, (check, edits) in EDITS.items():
+        edited = shutil.copytree(folder, tmp_path / name)
+        tamper(edited, edits)
+        assert [*problems(agt("verify", str(edited), "--json", "-q"))] == [check], name
+
+
+def test_a_word_that_no_configuration_holds_is_left_out(agt: Agt, tmp_path: Path) -> None:
+    rows = "\n".join(f"{7919 * i},{i % 70},{('a', '???')[i % 2]},{'ny'[i % 70 > 30]}" for i in range(2000))
+    (tmp_path / "odd.csv").write_text(f"id,x,w,y\n{rows}\n")
+    agt("data", "inspect", "odd.csv", "label=y", "id=id").ended(0)
+    agt("measure", "dataset=odd", "dataset.id_permanent=true", *BUDGET).ended(0)
+    assert "?" not in (tmp_path / "conf" / "dataset" / "odd_measured.yaml").read_text()
 
 
 def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -> None:

@@ -26,8 +26,8 @@ def test_train_then_certify(agt: Agt) -> None:
     assert "k counts up to k records added or removed in all" in " ".join(certify.out.split())
 
 
-def test_json_is_alone_on_stdout(trained: Path, process: Agt) -> None:
-    certify = process("--json", "certify", f"run={trained}", "map_resolution=0")
+def test_json_is_alone_on_stdout(trained: Path, agt: Agt) -> None:
+    certify = agt("--json", "certify", f"run={trained}", "map_resolution=0")
     assert (certify.json["command"], certify.json["exit_code"]) == ("certify", 0)
     assert certify.json["metrics"]["k_max"] == 3
     assert [row["k"] for row in certify.json["table"]] == [0, 1, 2, 3]

@@ -21,9 +21,7 @@ from agt.errors import AgtError
 from agt.numeric import SystemRandomness
 from agt.store import Pending, file_sha256, seal
 from agt_cli.releasing import payer as spending
-from agt_cli.releasing.answers import (
-    LabelTable,
-)
+from agt_cli.releasing.answers import LabelTable
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt

@@ -302,6 +302,12 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "",
         "not what config.yaml makes it",
     ),
+    "a lower price of choosing": (
+        "tune/private",
+        dict.fromkeys(("claim.json", "report.md"), ("price of choosing: in all (1,", "price of choosing: in all (0,")),
+        "claim",
+        "the price of choosing: in all (1,",
+    ),
     "a smaller budget in the record": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(eps=0.1)},
@@ -440,6 +446,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             ),
             "of weights": ("predict/weights", "report.md", ("(1, 1e-05)", "(0.1, 1e-05)"), BELOW),
             "of tuning": ("tune/private", "report.md", ("(1, 1e-05)", "(0.1, 1e-05)"), BELOW),
+            "what tuning publishes": ("tune/private", "report.md", ("are for the data owner", "too"), "below '## What may"),
             "declaration": ("predict/labels", "report.md", ("broken if one", "sound even if one"), BELOW),
             "first sentence": ("certify/c", "report.md", ("**On the 20 test", "**Not on the 20 test"), "begins"),
             "first sentence of a release": (

@@ -14,12 +14,7 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Manifest
-from agt.unlearning.account import (
-    PUBLIC,
-    SIGNATURE,
-    Signer,
-    read_account,
-)
+from agt.unlearning.account import PUBLIC, SIGNATURE, Signer, read_account
 from agt.unlearning.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT

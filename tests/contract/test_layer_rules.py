@@ -1,4 +1,4 @@
-"""What every layer rule owes (bounds/rules/contract.py), for each entry of the registry: a new entry inherits this suite.
+"""What every layer rule owes (agt/bounds/rules.py), for each entry of the registry: a new entry inherits this suite.
 
 No tolerance where the claims are about numbers as computed. Each check counts violations, so that it proves itself twice:
 none for the rules as they are, some for each rule broken on purpose.

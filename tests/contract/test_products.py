@@ -1,4 +1,4 @@
-"""What every interval product owes (bounds/products.py), for each entry of the registry, alone and with a kernel's parts.
+"""What every interval product owes (bounds/rounding.py), for each entry of the registry, alone and with a kernel's parts.
 
 Numbers are small multiples of 1/8, so that products, their sums and midpoints are exact in both dtypes: containment and
 nesting are checked without tolerance, against exact rational arithmetic, and a new entry inherits this suite.

@@ -17,14 +17,7 @@ from agt.models.features import FeatureMap
 from agt.models.model import vote
 from agt.numeric import logits_of, signed_margins
 from agt.relations import rows_at_stake
-from agt.settings import (
-    BoxConfig,
-    CertificateConfig,
-    ErmConfig,
-    FeaturesConfig,
-    StabilityConfig,
-    TubeConfig,
-)
+from agt.settings import BoxConfig, CertificateConfig, ErmConfig, FeaturesConfig, StabilityConfig, TubeConfig
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members

@@ -297,3 +297,16 @@ def torn(vote: Vote, joined: Edits) -> int:
         turned = vote.prediction[start] != vote.prediction[end]
         count += int((far | turned & ((vote.distance[start] > 0) | (vote.distance[end] > 0))).sum())
     return count
+
+
+def check_every_subset(label: np.ndarray, distance: np.ndarray, relation: str) -> None:
+    """What the answers [2^n, queries] on all subsets of n records must obey, the subset of row i being the bits of i.
+
+    No label changes within its distance, and the distances of neighbours differ by 1 at most.
+    """
+    sets = np.arange(len(label))
+    for one in sets:  # each pair comes twice
+        away, gone = np.bitwise_count(sets ^ one), np.bitwise_count(one & ~sets)
+        k = away if relation == "add_remove" else np.where(away == 2 * gone, gone, 0)  # replaced: one is gone, and one come
+        assert not ((label != label[one]) & (distance[one] >= k[:, None]))[k > 0].any()
+        assert (abs(distance - distance[one]) <= 1)[k == 1].all()

@@ -56,13 +56,9 @@ from agt.tube.radius import Radii
 from agt.tube.training import Room, _lengths
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
-from agt_cli.releasing.answers import (
-    public_names,
-)
+from agt_cli.releasing.answers import public_names
 from agt_cli.releasing.payer import Receipt
-from agt_cli.releasing.release import (
-    PlannedLabels,
-)
+from agt_cli.releasing.release import PlannedLabels
 from agt_cli.releasing.session import Session
 from agt_cli.report import record
 from agt_cli.runs.queries import _append

@@ -135,7 +135,7 @@ class Ratios:
 
 
 def ratios(activation: str, classes: int, draws: int) -> Ratios:
-    """Hessians at two points, and on the segment between, against the bounds of setting.py."""
+    """Hessians at two points, and on the segment between, against the bounds of tube/network.py."""
     rng, seen = np.random.default_rng(0), Ratios()
     for _ in range(draws):
         draw = Draw.of(rng, activation, classes)

@@ -10,12 +10,7 @@ from synthetic import make_records
 from torch import nn
 
 from agt.errors import ConfigError
-from agt_cli.audit.dpsgd import (
-    KINDS,
-    LENGTH,
-    CanaryHead,
-    canaries_of,
-)
+from agt_cli.audit.dpsgd import KINDS, LENGTH, CanaryHead, canaries_of
 from agt_cli.audit.selftest import noisy
 
 

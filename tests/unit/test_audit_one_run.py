@@ -12,13 +12,7 @@ from scipy.special import expit, ndtri
 from scipy.stats import binom, norm
 
 from agt.audit import estimates as bounds
-from agt.audit.estimates import (
-    BOUNDS,
-    canaries_needed,
-    one_run_epsilon,
-    planned_guesses,
-    right_guesses,
-)
+from agt.audit.estimates import BOUNDS, canaries_needed, one_run_epsilon, planned_guesses, right_guesses
 from agt.numeric import gaussian_delta
 
 Table = np.ndarray  # [2^m, outputs]: what a mechanism gives out, by the coins
