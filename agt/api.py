@@ -380,13 +380,15 @@ def untrained_head(
     columns: Columns | str | Path | None,
     features: str | Mapping[str, Any] | None,
     relation: RelationName,
+    unit_rows: int,
+    units: np.ndarray | None,
 ) -> Fitted:
     """The linear head that weights are released from (``Fitted.release_weights``), which train them themselves.
 
     Arguments and errors as ``fit``.
     """
-    neighbours = validate(RelationConfig, {"name": relation}, "relation")
-    data = _Data.of(x, y, declared, columns, neighbours)
+    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
+    data = _Data.of(x, y, declared, columns, neighbours, units=units)
     head, kind = _trained_for((), None, "erm")
     kind = _with_features(kind, features)
     problem = data.problem(neighbours, kind, {}, model=head)
@@ -418,7 +420,7 @@ class _Data:
         declarations = Declared() if declared is None else declared
         if not isinstance(declarations, Declared):
             raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-        coder, flips = None if columns is None else Columns.of(columns), RELATIONS[relation.name].labels
+        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].labels
         coding = () if coder is None else coder.facts
         coded = x if coder is None else coder(x)
         dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)

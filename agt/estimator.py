@@ -45,19 +45,20 @@ def _value_errors() -> Iterator[None]:
 class _Classifier(ClassifierMixin, BaseEstimator):
     """What both estimators do with arrays and data frames."""
 
+    declared: Declared | None
     columns: Columns | str | Path | None
     columns_: Columns | None
 
     @_value_errors()
-    def _training(self, X: Any, y: Any, declared: Declared | None) -> tuple[np.ndarray, np.ndarray, Columns | None]:
+    def _training(self, X: Any, y: Any, units: Any) -> tuple[np.ndarray, np.ndarray, Columns | None]:
         # The columns as they were read once: a file may be another one when queries come.
-        columns = None if self.columns is None else Columns.of(self.columns)
+        columns = None if self.columns is None else Columns.of(self.columns, units)
         if columns is None:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         else:
             y, self.n_features_in_ = column_or_1d(y), len(getattr(X, "columns", ()))
         check_classification_targets(y)
-        listed = getattr(declared, "classes", None)
+        listed = getattr(self.declared, "classes", None)
         values = np.unique(y if listed is None else list(listed))
         if len(values) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {values[0]!r}")
@@ -82,8 +83,8 @@ class CertifiedClassifier(_Classifier):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, columns, network, activation, certificate, features, relation, ks, members, learner, vote, margin_clip: as
-            in ``agt.fit``.
+        declared, columns, network, activation, certificate, features, relation, unit_rows, ks, members, learner, vote,
+            margin_clip: as in ``agt.fit``.
         caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
         on_progress: called as training goes on; None: nothing is.
 
@@ -101,6 +102,7 @@ class CertifiedClassifier(_Classifier):
     certificate: str | None = None
     features: str | Mapping[str, Any] | None = None
     relation: str = "add_remove"
+    unit_rows: int = 1
     ks: int | Sequence[int] = 50
     members: int = 1
     learner: Any = None
@@ -117,23 +119,24 @@ class CertifiedClassifier(_Classifier):
     seed: int | None = None
     on_progress: OnProgress | None = None
 
-    def fit(self, X: Any, y: Any, ids: Any = None) -> "CertifiedClassifier":
+    def fit(self, X: Any, y: Any, ids: Any = None, units: Any = None) -> "CertifiedClassifier":
         """Train with bounds.
 
         Args:
             X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
             ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of their content.
+            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
 
         Raises:
             ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
         """
-        X, y, columns = self._training(X, y, self.declared)
+        X, y, columns = self._training(X, y, units)
         given: dict[str, Any] = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(X, y, ids=ids, **given | {"columns": columns})
+            self.model_: Fitted = fit(X, y, ids=ids, units=units, **given | {"columns": columns})
         self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
 
@@ -190,7 +193,7 @@ class PrivateClassifier(_Classifier):
     Args:
         epsilon, delta: of one ``fit``.
         declared: what you say of data and settings, which the claim rests on; what is missing is named.
-        columns, features, relation: as in ``agt.fit``.
+        columns, features, relation, unit_rows: as in ``agt.fit``.
 
     Attributes:
         classes_: [C] the label values.
@@ -208,21 +211,23 @@ class PrivateClassifier(_Classifier):
     columns: Columns | str | Path | None = None
     features: str | Mapping[str, Any] | None = None
     relation: RelationName = "add_remove"
+    unit_rows: int = 1
 
-    def fit(self, X: Any, y: Any) -> "PrivateClassifier":
+    def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateClassifier":
         """Train, and release the weights.
 
         Args:
             X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
+            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
 
         Raises:
             ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
         """
-        X, y, columns = self._training(X, y, self.declared)
-        given = {name: getattr(self, name) for name in ("declared", "features", "relation")}
+        X, y, columns = self._training(X, y, units)
+        given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
         with _value_errors():
-            model = untrained_head(X, y, columns=columns, **given)
+            model = untrained_head(X, y, columns=columns, units=units, **given)
             mu = NoisyStatistics.afford(self.epsilon, self.delta).mu
             self.released_: Portable = model.release_weights(NoisyStatistics(mu=mu), self.delta)
         self._values: np.ndarray = model.classes

@@ -37,7 +37,7 @@ from hashlib import file_digest, sha256
 from io import BufferedReader, RawIOBase
 from pathlib import Path, PurePosixPath
 from threading import get_ident
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, ClassVar, Self, cast
 
 from agt.errors import ConfigError, DataMissing
 
@@ -447,7 +447,14 @@ def _yaml_loader() -> tuple[Any, Any]:
     """(the yaml package, a safe loader that refuses a key twice); loaded when first needed."""
     import yaml  # type: ignore[import-untyped]
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc, valid-type]
+        yaml_implicit_resolvers: ClassVar = {  # dates stay text, as OmegaConf reads them
+            first: [(tag, rule) for tag, rule in rules if not tag.endswith(":timestamp")]
+            for first, rules in base.yaml_implicit_resolvers.items()
+        }
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             value: dict[Any, Any] = super().construct_mapping(node, deep)
             if len(value) < len(node.value):

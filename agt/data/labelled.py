@@ -381,6 +381,7 @@ class LabelledFile(ABC):
             scaling=features.scaling,
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=self.constants,
+            size=self._size_fact(),
             notes=features.notes,
             settled={"classes": classes, **features.settled},
         )
@@ -548,6 +549,10 @@ class LabelledFile(ABC):
                 "in dataset.classes, which need not all occur"
             )
         return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
+
+    def _size_fact(self) -> Fact | None:
+        # Condition c, where more is known of the size than that somebody declares it.
+        return None
 
     def _classes_fact(self) -> Fact:
         return classes_fact(self.classes is not None)

@@ -51,7 +51,7 @@ Limits = tuple[Annotated[float, BeforeValidator(_as_number)], ...]
 MOST_FEATURES = 2**16
 HALVINGS = 10
 CROSS_KEY = "table/crosses"
-CLASSES = "classes"
+CLASSES, SIZE = "classes", "size"
 """What ``from_data`` calls the list of classes."""
 _NO_SLOT = -1  # of a missing value
 
@@ -143,11 +143,14 @@ class Columns:
             )
 
     @classmethod
-    def of(cls, given: "Columns | str | Path") -> "Columns":
+    def of(cls, given: "Columns | str | Path", units: object = None) -> "Columns":
         """Itself, or what a dataset file such as ``agt data inspect`` writes says of columns.
 
+        Args:
+            units: whose rows they are, if that was given.
+
         Raises:
-            ConfigError: the file is none, or cannot be read.
+            ConfigError: the file is none, or cannot be read; or it names a unit, and ``units`` was not given.
         """
         if isinstance(given, cls):
             return given
@@ -155,6 +158,8 @@ class Columns:
             node = parse_yaml(Path(str(given)).read_bytes(), str(given))
         except (OSError, Broken) as error:
             raise ConfigError(f"columns={given}: give agt.Columns(...) or a dataset file: {error}") from None
+        if node.get("unit") and units is None:
+            raise ConfigError(f"columns={given}: its unit is '{node['unit']}': give that column as units=, and unit_rows=")
         return validate(cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given))
 
     def __call__(self, frame: object) -> np.ndarray:
@@ -412,9 +417,19 @@ class Table(Columns, LabelledFile):
             return super()._split_fact()
         return split_fact(f"file {self.test.name} (dataset.test)", self.test_fraction, self.split_key)
 
+    def _measured(self, part: str) -> Fact | None:
+        # What agt measure told is nobody's declaration; that the file is as it was written is.
+        if self.measurement is None or part not in self.measurement.of:
+            return None
+        told = f"the data set's {part}: as agt measure told of these records, with noise ({self.measurement.claim})"
+        return declared(told, "the data set's file was changed since")
+
+    def _size_fact(self) -> Fact | None:
+        return self._measured(SIZE)
+
     def _classes_fact(self) -> Fact:
         if CLASSES not in self.from_data:
-            return super()._classes_fact()
+            return self._measured(CLASSES) or super()._classes_fact()
         return void(
             "the list of classes was read off the records: if it is public, take 'classes' off dataset.from_data (or "
             "declare all that it names public with dataset.from_data=[])"

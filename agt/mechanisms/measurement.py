@@ -15,7 +15,7 @@ Formal guarantees
     told before, so that by adaptive composition (Dong, Roth, Su 2022, theorem 4) all of it is mu-GDP, were words public.
     Words are not: only those that occur are counted. Let V be the words that both of two neighbours have. On V, and on all
     else, the above holds. Noise being independent, what is told of the others is independent of that: at most r rows of a
-    column have one, and each is told with probability at most that of N(0, sigma^2) >= z sigma, as ``_threshold`` is r + z
+    column have one, and each is told with probability at most that of N(0, sigma^2) >= z sigma, as ``threshold`` is r + z
     sigma and a step of the lattice, rounding. So with probability 1 - l none is told, l = q r Phi(-z), for either of the
     two: that part is (0, l)-DP. Both together are (eps, d + l)-DP where mu-GDP is (eps, d). l is half of delta; so is d.
     ``noisy`` draws exactly, on a public lattice (numeric.py); everything after is post-processing.
@@ -116,7 +116,7 @@ class Measurement:
         sigma = self.sigma(len(wanted.numbers), len(wanted.words))
         draw = partial(noisy, sigma=sigma, source=source)
         ranges = {column: _range(values[~np.isnan(values)], sigma, draw) for column, values in wanted.numbers.items()}
-        threshold, lists = self._threshold(sigma, len(wanted.words)), {}
+        threshold, lists = self.threshold(len(wanted.numbers), len(wanted.words)), {}
         for column, values in wanted.words.items():
             counts = Counter(values[~pd.isna(values)].tolist())
             names = sorted(counts)
@@ -125,10 +125,10 @@ class Measurement:
         (rows,) = draw(np.array([float(wanted.rows)])).tolist()
         return TableConstants(ranges, lists, max(1, int(float(f"{rows + 2 * sigma:.3g}"))))
 
-    def _threshold(self, sigma: float, columns: int) -> float:
-        """What a word's count with noise must exceed to be told."""
-        rows = self.relation.unit_rows
-        z = -float(ndtri(self.delta / (2 * rows * max(1, columns)))) * (1 + UP) + UP
+    def threshold(self, numbers: int, words: int) -> float:
+        """What a word's count with noise must exceed to be told. Args: how many columns there are of each."""
+        rows, sigma = self.relation.unit_rows, self.sigma(numbers, words)
+        z = -float(ndtri(self.delta / (2 * rows * max(1, words)))) * (1 + UP) + UP
         return rows + z * sigma + step_of(sigma)
 
 

@@ -57,7 +57,8 @@ class Votes(ClosedFormModel):
         raise NotImplementedError
 
     def _dealt(self, records: Records) -> Iterator[Records]:
-        """The records of each member, in the order of their ids."""
+        """The records of each member, in the order of their ids. Raises ConfigError: a unit has too many rows."""
+        check_unit_rows(records.units, self.settings.relation.unit_rows)
         home = shards(records.units, self.settings.ensemble)
         order = np.lexsort((records.ids, home))
         ends = np.searchsorted(home[order], np.arange(self.settings.ensemble.members + 1))
@@ -236,8 +237,7 @@ class FlipModel(VotesModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """As of votes. Raises ConfigError: a unit has several rows."""
-        check_unit_rows(records.units, self.settings.relation.unit_rows)
+        """As of votes."""
         strength, members = cast(VotesConfig, self.settings.certificate).strength, list[Pulled]()
         for features, given in self._shards(records):
             members.append(Pulled(pulls(features, strength), given))

@@ -13,7 +13,7 @@ from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.inspect import UNWRITABLE
 from agt.data.labelled import class_names
-from agt.data.table import CLASSES, MeasurementNote, Table
+from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
 from agt.mechanisms.claims import Output, Release, claim, neighbours_of, of_release
@@ -31,7 +31,6 @@ from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED, predict_report
 from agt_cli.runs.prepare import RunSettings, settings_of
 
-SIZE = "size"
 KINDS = (
     "which columns there are, of which kind, what counts as a missing value, and what names records, people and test "
     "records is public"
@@ -81,6 +80,10 @@ class MeasureSettings:
         lists = {name: [word for word in words if word != UNWRITABLE] for name, words in told}
         found = lists.pop(table.label, None)
         classes = table.classes if found is None else class_names(np.array(found), self.target)
+        if len(classes or ()) < 2:
+            raise ConfigError(
+                f"what stands out of the noise is no data set: classes: {len(classes or ())}; declare more, or spend more"
+            )
         changed = {
             "numeric": {name: list(measured.ranges.get(name, limits or ())) for name, limits in table.numeric.items()},
             "categorical": {name: list(words) for name, words in {**table.categorical, **lists}.items() if words},
@@ -146,6 +149,10 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     granted = claim(rests_on, measure.settings.relation, mechanism, output=Output.CONSTANTS)
     release = Release(granted, lambda source: mechanism.draw(wanted, source), (), None, noisy=False)
+    enough = mechanism.threshold(len(wanted.numbers), len(wanted.words))
+    console.note(
+        f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
+    )
     people, earlier = people_of(loaded, measure.settings, measure.config), unfinished(record, subject)
     record.environment(**subject, dataset=loaded.name)
     record.conditions(rests_on)
@@ -168,6 +175,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         digest = record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [*(f"'{name}': no value stands out of the noise: the column is left out" for name in dropped), *said, *earlier]
-    for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
+    cap = measure.settings.relation.unit_rows
+    again = f"next: agt train dataset={measure.target.stem}{f' relation.unit_rows={cap}' if cap > 1 else ''}"
+    for line in (f"written: {measure.target}", *lines, again):
         console.say(line)
     return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said, "digest": digest}

@@ -90,7 +90,7 @@ def test_thresholds_and_noise_keep_to_the_budget_at_any_size() -> None:
         mechanism = Measurement(eps, delta, RelationConfig("add_remove", unit_rows))
         sigma = mechanism.sigma(numbers, words)
         assert sigma >= unit_rows * math.sqrt(1 + 2 * numbers + words) / weights_budget(eps, delta / 2).mu
-        z = (mechanism._threshold(sigma, words) - unit_rows) / sigma
+        z = (mechanism.threshold(numbers, words) - unit_rows) / sigma
         assert unit_rows * words * float(ndtr(-z)) <= delta / 2
 
 
