@@ -7,7 +7,7 @@ records: they are for their owner alone.
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -146,7 +146,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "dataset": str(settings.target),
         "run": str(folder),
         "digest": record.digest,
-        "remarks": [line for line in (quality.verdict, *map(_telling, inspection.features)) if line],
+        "remarks": [line for line in (quality.verdict, *map(_telling, inspection.features), *_whose(inspection)) if line],
         "accuracy": {name: rate and rate.value for name, rate in rates.items()},
         "stable_distance_median": int(np.median(planned.evidence.distance)),
         "not_public": settings.private_groups,
@@ -198,7 +198,7 @@ def _say(
 ) -> None:
     for line in result["remarks"]:
         console.say(line)
-    title = f"{settings.file.name}: {kept:,} rows kept out of training; these numbers are for you alone"
+    title = f"{settings.file.name}: {kept:,} rows kept out of training; for you alone"
     console.table(title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()])
     lacks, measuring = ", ".join(settings.private_groups), result["measuring"]
     half, (one, many) = result["stable_distance_median"], ("person", "people") if settings.id_column else ("row", "rows")
@@ -206,20 +206,28 @@ def _say(
     stay = f"would be the same with {some} more or fewer" if half else "could change with one more or fewer"
     lines = [
         f"Half of the answers {stay}.",
-        "Plan, of which nothing is spent yet:",
+        "Plan (nothing is spent yet):",
         *(f"  {n}. {way}{'  <- recommended' * (way == result['recommended'])}" for n, way in enumerate(result["plan"], 1)),
         f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is into {settings.target}, as "
         f"it says, and train again{'; or have it measured with noise, for a share of the budget:' if measuring else '.'}"
         if lacks
         else f"{settings.target} is what you call public: read it before you release anything.",
         *(f"  {command}" for command in measuring),
-        "The same without questions, and by hand:",
+        "The same by hand:",
         *(f"  {command}" for command in result["commands"]),
         "Next:",
         f"  {result['next']}",
     ]
     for line in lines:
         console.say(line)
+
+
+def _whose(inspection: Inspection) -> Iterator[str]:
+    # Columns that may name people, some of whom have several rows.
+    for column in inspection.columns:
+        listed = column.numeric or column.categorical or column.values
+        if not listed and 1 < column.distinct < inspection.rows - column.missing:
+            yield f"'{column.name}' repeats: if it names people, set dataset.unit (docs/start.md)."
 
 
 def _write(settings: StartSettings, inspection: Inspection) -> None:
@@ -269,7 +277,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     public = (
         "Which of these are public: known without the records, and the same whoever is among them? That ages end at 120 "
         "is; the largest income in the file is not."
-        f"{groups}\nyes (all four, and the choice of columns), no (or unsure), or some"
+        f"{groups}\nyes (all four, and the choice of columns), no (or unsure), or some: ranges,classes"
     )
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),

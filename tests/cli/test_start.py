@@ -150,7 +150,7 @@ def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
     assert "unknown value 'sometimes'" in seen
     assert "agt start t.csv label=churn id=none public=yes purpose=both eps=2" in seen
     first, wrong, after = re.sub(r"\x1b\[[\d;?]*\w", "", seen).partition("sometimes")
-    words = len(first.split()) + len(after[after.index("some (no): ") :].split())
+    words = len(first.split()) + len(after[after.index("ranges,classes (no): ") :].split())
     assert wrong
     assert words <= WORDS
 

@@ -2,9 +2,11 @@
 
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import SkipTestWarning
 from sklearn.model_selection import GridSearchCV
@@ -18,18 +20,18 @@ Y = np.arange(600) % 3
 X = RNG.normal(size=(600, 4)) + 4 * np.eye(4)[Y]
 
 
-def said(y: np.ndarray, size: int = 600) -> agt.Declared:
-    return agt.Declared(classes=np.unique(y).tolist(), size=size, features=True, settings=True)
+def said(y: np.ndarray, size: int = 600, ids: bool = False) -> agt.Declared:
+    return agt.Declared(classes=np.unique(y).tolist(), size=size, features=True, settings=True, ids=ids)
 
 
 class AsGiven(agt.PrivateClassifier):
     """For scikit-learn's checks, whose data have classes and sizes of many kinds: declares what it is given."""
 
-    def fit(self, X: Any, y: Any) -> agt.PrivateClassifier:
+    def fit(self, X: Any, y: Any, units: Any = None) -> agt.PrivateClassifier:
         kept, labels = self.declared, np.asarray(y)
         try:
             self.declared = said(labels, len(labels)) if labels.ndim and len(np.unique(labels)) > 1 else None
-            return super().fit(X, y)
+            return super().fit(X, y, units)
         finally:
             self.declared = kept
 
@@ -106,3 +108,23 @@ def test_shares_say_what_is_predicted_and_labels_may_be_released(classes: int, s
     assert released.claim.proved
     assert released.labels.shape == (9,)
     assert "array(" not in repr(model.model_.model.problem.dataset)
+
+
+def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
+    """People of several rows: the claim speaks of them, too many rows are refused, and a file's unit is not passed over."""
+    people, y = np.arange(600) // 3, (Y > 0).astype(int)
+    declared = said(y, ids=True)
+    private = agt.PrivateClassifier(declared=declared, unit_rows=3).fit(X, y, units=people)
+    assert any("3 records" in line for line in private.guarantee_)
+    for learner in (agt.PrivateClassifier, agt.CertifiedClassifier):
+        with pytest.raises(ValueError, match=r"has 3 rows and relation\.unit_rows is 2"):
+            learner(declared=declared, unit_rows=2).fit(X, y, units=people)
+    with pytest.raises(ValueError, match=r"has 3 rows and relation\.unit_rows is 2"):
+        agt.CertifiedClassifier(declared=declared, unit_rows=2, certificate="votes").fit(X, y, units=people)
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=600), "person": people})
+    file = tmp_path / "people.yaml"
+    file.write_text("numeric: {day: [2024-01-01, 2026-01-01]}\nunit: person\n")
+    learner = agt.PrivateClassifier(declared=declared, columns=file, unit_rows=3)
+    with pytest.raises(ValueError, match="its unit is 'person': give that column as units="):
+        learner.fit(frame, y)
+    assert learner.fit(frame, y, units=people).n_features_in_ == 2
