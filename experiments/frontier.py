@@ -140,7 +140,7 @@ def batch_figures(
     )
     return (
         Figure(caption, smallest, lines(
-            "depth", "batch", "hidden layers", f"smallest batch, {fraction:.0%} {share}", log=False, ylog=True,
+            "depth", "batch", "hidden layers", "smallest batch", log=False, ylog=True,
             level=float(rows["size"].iloc[-1]), level_name="all records in one batch",
         )),
         Figure("The certified fraction in every run that the searches made.",

@@ -36,9 +36,6 @@ def trained_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home, before = tmp_path_factory.mktemp("objective"), Path.cwd()
     os.chdir(home)
     Path("data.csv").write_text(table(range(200)))
-    head, *rows = table(range(200)).splitlines()
-    lived = "".join(f"{row},home {at % 149}\n" for at, row in enumerate(rows))
-    Path("homes.csv").write_text(f"{head},home\n{lived}")
     Path("queries.csv").write_text("id,x\nq1,-4\nq2,0.5\nq3,4\n")
     kinds = {
         "erm": (),
@@ -46,7 +43,6 @@ def trained_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "votes": VOTES,
         "flips": ("certificate=votes", "relation=flip"),
         "unsized": (*VOTES, "dataset.declared_size=null"),
-        "homes": (*VOTES, "dataset.path=homes.csv", "dataset.unit=home"),
     }
     try:
         for name, more in kinds.items():
@@ -145,7 +141,6 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Pat
         (("run=votes", "mechanism=release_weights"), ("mechanism=release_weights is for one linear head",)),
         (("run=unsized",), ("condition c (public constants) does not hold", "declare dataset.declared_size")),
         (("run=flips",), ("relation=flip with unit_rows=1",)),
-        (("run=homes",), ("has 2 rows and relation.unit_rows is 1",)),
     ],
 )
 def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
