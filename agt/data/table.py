@@ -418,11 +418,11 @@ class Table(Columns, LabelledFile):
         return split_fact(f"file {self.test.name} (dataset.test)", self.test_fraction, self.split_key)
 
     def _measured(self, part: str) -> Fact | None:
-        # What agt measure told is nobody's declaration; that the file is as it was written is.
+        # What agt measure told is nobody's declaration; that it stands as it was written is.
         if self.measurement is None or part not in self.measurement.of:
             return None
         told = f"the data set's {part}: as agt measure told of these records, with noise ({self.measurement.claim})"
-        return declared(told, "the data set's file was changed since")
+        return declared(told, "it was changed since, in the data set's file or by a setting")
 
     def _size_fact(self) -> Fact | None:
         return self._measured(SIZE)
