@@ -38,7 +38,6 @@ class Embeddings(LabelledFile):
         path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
         x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
         is_test: column that marks test records; None: a hash split.
-        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is given (conf/relation).
         center: what is subtracted: an npz key, or the numbers themselves.
         scale: public factor.
         unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
@@ -54,7 +53,6 @@ class Embeddings(LabelledFile):
     label: str = "label"
     x: str = "x"
     is_test: str | None = None
-    unit_rows: Annotated[int, Field(ge=1)] = 1
     center: str | tuple[float, ...] | None = None
     scale: Positive = 1.0
     unit_norm: bool = False

@@ -75,6 +75,7 @@ class Column:
         kind: what it holds.
         missing: rows without a value, markers included.
         distinct: different values.
+        most_rows: rows with the most frequent one.
         low, high: of its numbers; None: it holds none.
         values: value and count, the most frequent first; empty where there are too many to list.
         markers: words in it that stand for a missing value.
@@ -89,6 +90,7 @@ class Column:
     kind: ColumnKind
     missing: int
     distinct: int
+    most_rows: int = 0
     low: float | None = None
     high: float | None = None
     values: tuple[tuple[str, int], ...] = ()
@@ -110,6 +112,7 @@ class Inspection:
         label: the column of labels; None: it is not evident.
         labels: candidates for it, the likeliest first.
         id: the column that names each record for good; None: there is none.
+        unit: the column that tells whose each record is, some of one person; None: nobody said so.
         classes: the values of the label, in the order of the classes.
     """
 
@@ -121,17 +124,18 @@ class Inspection:
     labels: tuple[str, ...]
     id: str | None
     classes: tuple[str, ...]
+    unit: str | None = None
 
     @property
     def features(self) -> tuple[Column, ...]:
         """The columns proposed as features."""
-        parts = {self.label, self.id}
+        parts = {self.label, self.id, self.unit}
         return tuple(c for c in self.columns if (c.numeric or c.categorical) and c.name not in parts)
 
     @property
     def left_out(self) -> tuple[Column, ...]:
         """The columns that have no part, each with a remark that says why."""
-        parts = {self.label, self.id, *(column.name for column in self.features)}
+        parts = {self.label, self.id, self.unit, *(column.name for column in self.features)}
         return tuple(column for column in self.columns if column.name not in parts)
 
 
@@ -318,7 +322,8 @@ def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
 def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # What a column holds, and what is proposed for it; the first of these that fits.
     distinct = len(look.words)
-    seen = Column(look.name, "unreadable", look.missing, distinct, values=look.common(most_values), markers=look.markers)
+    most, listed = int(look.counts.max(initial=0)), look.common(most_values)
+    seen = Column(look.name, "unreadable", look.missing, distinct, most, values=listed, markers=look.markers)
     if pa.types.is_nested(look.cells.type) or (distinct and not (look.text or look.numeric or look.date)):
         holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.cells.type
         return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")

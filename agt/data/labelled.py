@@ -276,6 +276,7 @@ class LabelledFile(ABC):
         data_dir: the other place of relative paths.
         label_free: ids and the hashed split are made without labels (relation=flip).
         id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
+        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is given (conf/relation).
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
         classes: public list of label values in the order of the classes; None: the sorted values found, at most 100.
@@ -297,6 +298,7 @@ class LabelledFile(ABC):
     label_free: bool = False
     id: str | None = None
     unit: str | None = None
+    unit_rows: Annotated[int, Field(ge=1)] = 1
     public: str | None = None
     id_as_text: bool = False
     id_permanent: bool = False

@@ -42,6 +42,7 @@ HEAD = """\
 """
 CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
+ROWS = "at most so many rows of one unit, a public number: training refuses more"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
@@ -199,6 +200,8 @@ def seen(column: Column) -> str:
 
 def proposal(column: Column, inspection: Inspection) -> str:
     """What a column is to be, in a few words."""
+    if column.name == inspection.unit:
+        return "whose record it is"
     if column.name == inspection.id:
         return "the record's id"
     if column.name == inspection.label:
@@ -219,12 +222,13 @@ def from_data(inspection: Inspection) -> tuple[str, ...]:
     return (*(column.name for column in inspection.features if not column.public), CLASSES)
 
 
-def dataset_yaml(inspection: Inspection, name: str, unsaid: Iterable[str] | None = None, size: int | None = None) -> str:
+def dataset_yaml(inspection: Inspection, name: str, unsaid: Iterable[str] | None = None, size: int | None = None, unit_rows: int | None = None) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
     Args:
         unsaid: what of ``from_data`` nobody has declared public; None: all of it.
         size: the number of training records that is declared public; None: none is.
+        unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
@@ -253,6 +257,7 @@ def dataset_yaml(inspection: Inspection, name: str, unsaid: Iterable[str] | None
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
         *(["id_permanent: true"] if said and inspection.id is not None else []),
+        *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
         f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
         f"missing_values: {_list(markers)}",

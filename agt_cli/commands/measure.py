@@ -89,6 +89,7 @@ class MeasureSettings:
             "categorical": {name: list(words) for name, words in {**table.categorical, **lists}.items() if words},
             "classes": list(classes or ()),
             "declared_size": table.declared_size or measured.size,
+            "unit_rows": self.settings.relation.unit_rows,
             "missing": "indicator",
             "from_data": [],
             "measurement": plain_of(MeasurementNote(self.unknown, self.claimed)),
@@ -175,8 +176,6 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         digest = record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [*(f"'{name}': no value stands out of the noise: the column is left out" for name in dropped), *said, *earlier]
-    cap = measure.settings.relation.unit_rows
-    again = f"next: agt train dataset={measure.target.stem}{f' relation.unit_rows={cap}' if cap > 1 else ''}"
-    for line in (f"written: {measure.target}", *lines, again):
+    for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
         console.say(line)
     return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said, "digest": digest}

@@ -1,4 +1,4 @@
-"""agt start FILE: a table -> five questions -> a trained model, how good it is beside others, and a plan.
+"""agt start FILE: a table -> five questions (a sixth where people have several rows) -> a trained model, how good it is beside others, and a plan.
 
 It stops before anything is spent. Nothing is claimed that was not said: what nobody called public stays under from_data in
 the dataset's file, and no private answer can rest on the run then. Accuracies, stable distances and the plan look at the
@@ -37,7 +37,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 
-QUESTIONS = ("label", "id", "public", "purpose", "eps")
+QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")
 NONE = "none"
 GROUPS = ("ranges", "lists", "classes", "size")
 MOST_COMPARED = 50_000  # training rows that other learners see
@@ -58,15 +58,16 @@ class StartSettings(InspectSettings):
 
     public: Annotated[tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)] | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
+    unit_rows: Annotated[int, Field(ge=1)] | None = None
     eps: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
 
-    @property
-    def open_questions(self) -> list[str]:
-        """The questions that are open; who wants certificates alone spends nothing."""
-        asked = QUESTIONS[:-1] if self.purpose == "certificates" else QUESTIONS
-        return [key for key in asked if getattr(self, key) is None]
+    def open_questions(self, inspection: Inspection | None = None) -> list[str]:
+        """The questions that are open; who wants certificates alone spends nothing, and rows are capped where people repeat."""
+        idle = {"eps"} if self.purpose == "certificates" else set()
+        idle |= set() if inspection and inspection.unit else {"unit_rows"}
+        return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
 
     @property
     def id_column(self) -> str | None:
@@ -74,20 +75,35 @@ class StartSettings(InspectSettings):
         return None if self.id == NONE else self.id
 
     @property
+    def counted(self) -> tuple[str, str]:
+        """What certificates count: one, many."""
+        return ("person", "people") if self.id_column else ("row", "rows")
+
+    @property
     def private_groups(self) -> list[str]:
         """The groups that nobody called public."""
         return [group for group in GROUPS if group not in (self.public or ())]
 
     def inspect(self) -> Inspection:
-        """As ``InspectSettings``, with the id that was said alone. Raises ConfigError: it does not name each row."""
-        found = InspectSettings.inspect(replace(self, id=self.id_column))
-        for column in found.columns:
-            if column.name == self.id_column and (column.missing or column.distinct < found.rows):
-                raise ConfigError(
-                    f"id={column.name}: {column.distinct:,} values in {found.rows:,} rows: say none, and rows are counted; "
-                    "for people of several rows agt train has dataset.unit and relation.unit_rows"
-                )
-        return replace(found, id=self.id_column)
+        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats.
+
+        Raises:
+            ConfigError: it does not name each row, or some person has more rows than the cap.
+        """
+        found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
+        column = next((column for column in found.columns if column.name == name), None)
+        if column and column.missing:
+            raise ConfigError(f"id={name}: {column.missing:,} of {found.rows:,} rows have no value: say whose they are, or none")
+        if not column or column.most_rows == 1:
+            if self.unit_rows:
+                raise ConfigError(f"unit_rows={self.unit_rows}: no id that repeats was given: leave it out, or give id=COLUMN")
+            return replace(found, id=name)
+        if self.unit_rows and column.most_rows > self.unit_rows:
+            raise ConfigError(
+                f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, and training refuses more "
+                "than the cap: give a higher one, or leave fewer rows of each in the file"
+            )
+        return replace(found, id=None, unit=name)
 
     def line(self, path: Path) -> str:
         """The command line that asks nothing more, for the table as it was found."""
@@ -117,7 +133,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
         only_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
-    if settings.open_questions or not settings.target.exists():
+    if settings.open_questions() or not settings.target.exists():
         settings.check_target()
     return settings
 
@@ -131,7 +147,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
-    lines, release = ways(planned, eps, all(condition.held for condition in model.conditions))
+    lines, release = ways(planned, eps, all(condition.held for condition in model.conditions), settings.counted[1])
     best = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
@@ -201,7 +217,7 @@ def _say(
     title = f"{settings.file.name}: {kept:,} rows kept out of training; for you alone"
     console.table(title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()])
     lacks, measuring = ", ".join(settings.private_groups), result["measuring"]
-    half, (one, many) = result["stable_distance_median"], ("person", "people") if settings.id_column else ("row", "rows")
+    half, (one, many) = result["stable_distance_median"], settings.counted
     some = f"any {half:,} {many}" if half > 1 else f"any one {one}"
     stay = f"would be the same with {some} more or fewer" if half else "could change with one more or fewer"
     lines = [
@@ -223,11 +239,11 @@ def _say(
 
 
 def _whose(inspection: Inspection) -> Iterator[str]:
-    # Columns that may name people, some of whom have several rows.
+    # Columns that may name people, some of whom have several rows, where nobody was asked for them.
     for column in inspection.columns:
         listed = column.numeric or column.categorical or column.values
-        if not listed and 1 < column.distinct < inspection.rows - column.missing:
-            yield f"'{column.name}' repeats: if it names people, set dataset.unit (docs/start.md)."
+        if not (listed or inspection.unit) and 1 < column.distinct < inspection.rows - column.missing:
+            yield f"'{column.name}' repeats: if it names people, say id={column.name}."
 
 
 def _write(settings: StartSettings, inspection: Inspection) -> None:
@@ -235,7 +251,8 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
     mine = {column.name for column in inspection.features if _group(column) not in settings.private_groups}
     mine |= set() if "classes" in settings.private_groups else {CLASSES}
     size = None if "size" in settings.private_groups else _size(inspection)
-    text = dataset_yaml(inspection, settings.dataset, [name for name in from_data(inspection) if name not in mine], size)
+    unsaid = [name for name in from_data(inspection) if name not in mine]
+    text = dataset_yaml(inspection, settings.dataset, unsaid, size, settings.unit_rows)
     if not settings.target.exists() or settings.target.read_text(encoding="utf-8") != text:
         settings.check_target()
         write_atomic(settings.target, text.encode())
@@ -251,17 +268,17 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         ConfigError: there is no terminal; names what to give.
     """
     inspection = settings.inspect()
-    if settings.open_questions and (console.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+    if settings.open_questions(inspection) and (console.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
         asked = questions(inspection)
-        missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions)
+        missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions(inspection))
         raise ConfigError(f"no terminal to ask at, so give {missing}; or answers=FILE.yaml with a line for each")
-    while settings.open_questions:
-        key = settings.open_questions[0]
+    while unanswered := settings.open_questions(inspection):
+        key = unanswered[0]
         text, _, usual = questions(inspection)[key]
         given = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
         try:
             now: StartSettings = validate(StartSettings, {**given, key: console.ask(text, usual)}, "")
-            if (now.label, now.id_column) != (inspection.label, inspection.id):
+            if key in ("label", "id", "unit_rows"):
                 inspection = now.inspect()
             settings = now
         except AgtError as error:
@@ -285,6 +302,11 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
             "Does a column name each person for good, whoever joins or leaves? Its name, or none",
             "COLUMN or none",
             NONE,
+        ),
+        "unit_rows": (
+            f"'{inspection.unit}' repeats. How many rows may one person have at most: a public cap, which is enforced",
+            "NUMBER",
+            "",
         ),
         "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
         "purpose": (
@@ -355,11 +377,12 @@ def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
     return {name: share(int(count), len(test)) for name, count in right.items()}
 
 
-def ways(planned: Plan, eps: float, held: bool) -> tuple[list[str], str]:
+def ways(planned: Plan, eps: float, held: bool, many: str) -> tuple[list[str], str]:
     """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth its budget, or nothing).
 
     Args:
         held: whether every condition of a guarantee is.
+        many: what certificates count.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none at this budget"
@@ -373,6 +396,6 @@ def ways(planned: Plan, eps: float, held: bool) -> tuple[list[str], str]:
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one for the same: {singly}",
-        "certificates, for you alone: how many rows each answer withstands",
+        f"certificates, for you alone: how many {many} each answer withstands",
     ]
     return lines, f"mechanism={mechanism} total.eps={eps:g} total.delta={planned.delta:g}" if useful else ""

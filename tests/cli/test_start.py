@@ -123,7 +123,9 @@ def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
     ("words", "code", "says"),
     [
         (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
-        (("id=home",), 2, "id=home: 30 values in 60 rows"),
+        (("id=home", "unit_rows=1"), 2, "unit_rows=1: 'home' has one value in 2 rows"),
+        (("id=none", "unit_rows=3"), 2, "unit_rows=3: no id that repeats was given"),
+        (("id=home",), 2, "no terminal to ask at, so give unit_rows=NUMBER"),
         (("answers=list.yaml",), 2, "one line for each answer"),
         (("answers=none.yaml",), 1, "none.yaml: No such file"),
     ],
