@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from agt.data.dataset import DataError, Dataset, Records, features_fact
 from agt.data.erasure import IsErased

@@ -111,7 +111,7 @@ def _say(
     median = float(record.metrics["stable_distance_median"])
     console.say(f"median stable distance: {median:g}")
     if median >= 1:
-        stands = half_stands(median, trained, subject.certificates.ks[-1])
+        stands = half_stands(median, trained, subject.certificates.ks[-1], subject.relation)
         console.say(f"against poisoning, whatever an attacker does: {stands}; k counts {subject.ball}")
     say_quality(console, quality)
     if subject.caveat:

@@ -222,7 +222,13 @@ def from_data(inspection: Inspection) -> tuple[str, ...]:
     return (*(column.name for column in inspection.features if not column.public), CLASSES)
 
 
-def dataset_yaml(inspection: Inspection, name: str, unsaid: Iterable[str] | None = None, size: int | None = None, unit_rows: int | None = None) -> str:
+def dataset_yaml(
+    inspection: Inspection,
+    name: str,
+    unsaid: Iterable[str] | None = None,
+    size: int | None = None,
+    unit_rows: int | None = None,
+) -> str:
     """The configuration; every name and word in it is read back as it stands in the table.
 
     Args:

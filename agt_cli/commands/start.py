@@ -1,4 +1,6 @@
-"""agt start FILE: a table -> five questions (a sixth where people have several rows) -> a trained model, how good it is beside others, and a plan.
+"""agt start FILE: a table -> five questions -> a trained model, how good it is beside others, and a plan.
+
+A sixth is asked where people have several rows.
 
 It stops before anything is spent. Nothing is claimed that was not said: what nobody called public stays under from_data in
 the dataset's file, and no private answer can rest on the run then. Accuracies, stable distances and the plan look at the
@@ -64,7 +66,7 @@ class StartSettings(InspectSettings):
     output_dir: Path = Path("outputs")
 
     def open_questions(self, inspection: Inspection | None = None) -> list[str]:
-        """The questions that are open; who wants certificates alone spends nothing, and rows are capped where people repeat."""
+        """The questions that are open; certificates alone spend nothing, and only who repeats is capped."""
         idle = {"eps"} if self.purpose == "certificates" else set()
         idle |= set() if inspection and inspection.unit else {"unit_rows"}
         return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
@@ -93,15 +95,19 @@ class StartSettings(InspectSettings):
         found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
         column = next((column for column in found.columns if column.name == name), None)
         if column and column.missing:
-            raise ConfigError(f"id={name}: {column.missing:,} of {found.rows:,} rows have no value: say whose they are, or none")
+            raise ConfigError(
+                f"id={name}: {column.missing:,} of {found.rows:,} rows have none: say whose they are, or id=none"
+            )
         if not column or column.most_rows == 1:
             if self.unit_rows:
-                raise ConfigError(f"unit_rows={self.unit_rows}: no id that repeats was given: leave it out, or give id=COLUMN")
+                raise ConfigError(
+                    f"unit_rows={self.unit_rows}: it goes with an id that repeats: leave it out, or give id=COLUMN"
+                )
             return replace(found, id=name)
         if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, and training refuses more "
-                "than the cap: give a higher one, or leave fewer rows of each in the file"
+                f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, and training refuses "
+                "more than the cap: give a higher one, or leave fewer rows of each in the file"
             )
         return replace(found, id=None, unit=name)
 

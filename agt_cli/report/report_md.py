@@ -73,14 +73,14 @@ def _standing(conditions: Sequence[Condition]) -> str:
     )
 
 
-def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, ball: str) -> list[str]:
+def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, relation: RelationConfig) -> list[str]:
     """The first lines of a page about a model: a sentence, and the numbers that it rests on.
 
     Args:
         row: of all records, in tables/quality.csv.
         metrics: of the page's record: a verdict on a model that is of no use, and where the grid ends.
         trained: training records.
-        ball: what one k counts, in words.
+        relation: says what one k counts.
     """
     known = {name: value for name, value in row.items() if not pd.isna(value)}
 
@@ -94,20 +94,21 @@ def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, b
     if shares := [name for name in known if re.fullmatch(r"certified_k\d+", name)]:
         name = max((name for name in shares if known[name] >= MOST), default=shares[0], key=shares.index)
         k = name.removeprefix("certified_k")
-        within = re.sub(r"\bk\b", k, ball)
+        within = re.sub(r"\bk\b", k, ball(relation))
         lead = lead or f"{rate_words(known[name])} of the answers stay the same with {within}."
         if (right := f"certified_and_right_k{k}") in known:
             facts.append(Markdown(f"the same and right: {estimate(right)}"))
     if "stable_distance_median" in known:
-        facts.append(half_stands(known["stable_distance_median"], trained, metrics.get("k_max")))
+        facts.append(half_stands(known["stable_distance_median"], trained, metrics.get("k_max"), relation))
     lead = lead or (facts.pop(0) if facts else "")
     return [f"**{lead}**" if lead else "", bullets(facts)]
 
 
-def half_stands(distance: float, trained: int, most: int | None) -> str:
+def half_stands(distance: float, trained: int, most: int | None, relation: RelationConfig) -> str:
     """What a median of stable distances says; ``most``: the last k of the grid."""
     reach, end = math.floor(distance), " or more, where the grid ends" if distance == most else ""
-    return f"half of the answers stand up to k = {reach:,}{end} ({reach / trained:.2%} of the {trained:,} training records)"
+    share = f"{reach / trained:.2%}" if relation.unit_rows == 1 else f"units of up to {relation.unit_rows}"
+    return f"half of the answers stand up to k = {reach:,}{end} ({share} of the {trained:,} training records)"
 
 
 def caution_words(training: Mapping[str, Any]) -> list[str]:
@@ -142,7 +143,7 @@ def train_report(
     kind, how = _trained(record, dataset, relation, certificate)
     return document(
         f"# Training {kind}: {plain(dataset.name)}",
-        *headline(_row(quality.whole), record.metrics, len(dataset.train), ball(relation)),
+        *headline(_row(quality.whole), record.metrics, len(dataset.train), relation),
         how,
         *counts_section(relation),
         *quality_section(quality),
@@ -367,7 +368,7 @@ def certify_report(
     away = os.path.relpath(trained.folder, record.folder)
     return document(
         f"# Certified predictions: {plain(subject.dataset)}",
-        *headline(_row(quality.whole), record.metrics, int(trained.metrics["n_train"]), subject.ball),
+        *headline(_row(quality.whole), record.metrics, int(trained.metrics["n_train"]), subject.relation),
         first,
         subject.guarantee,
         f"{len(subject.certificates.prediction):,} {plain(subject.queries)}, certified against "

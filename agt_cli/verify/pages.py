@@ -133,7 +133,7 @@ def _headline(record: Record, trained: Record | None) -> str:
     content = record.read("tables/quality.csv", MAX_TEXT_BYTES)
     (row, *_) = pd.read_csv(BytesIO(content)).to_dict("records")
     numbers = {str(name): value for name, value in row.items()}
-    return document(*headline(numbers, record.metrics, trained.metrics["n_train"], ball(trained.relation))).strip()
+    return document(*headline(numbers, record.metrics, trained.metrics["n_train"], trained.relation)).strip()
 
 
 def _is_section(title: str, text: str, derived: str, record: Record) -> bool:

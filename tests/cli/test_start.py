@@ -1,5 +1,6 @@
 """agt start FILE: questions, a trained model and a plan; nothing is claimed that was not said, and nothing is spent."""
 
+import json
 import os
 import pty
 import re
@@ -63,6 +64,25 @@ def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Pat
     ]
 
 
+def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv")
+    given = [word for word in ANSWERS if not word.startswith(("id=", "public="))]
+    told = agt("start", "t.csv", *given, "id=home", "unit_rows=2", "public=[lists,size]", "--json").ended(0).json
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert (dataset["id"], dataset["unit"], dataset["unit_rows"]) == (None, "home", 2)
+    assert "home" not in {*dataset["numeric"], *dataset["categorical"]}
+    assert told["plan"][2].endswith("how many people each answer withstands")
+    assert not any("repeats" in line for line in told["remarks"])
+    run = tmp_path / told["run"]
+    assert "(units of up to 2 of the " in agt("certify", f"run={run}", "-q").ended(0).out
+    commands = [shlex.split(line)[1:] for line in told["measuring"]]
+    for words in commands:
+        done = agt(*words, "-q").ended(0)
+    assert "one unit of up to 2 records added or removed" in done.out
+    claims = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/claim.json")]
+    assert [claim["neighbours"]["unit_rows"] for claim in claims] == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("public", "lacks"),
     [("no", "ranges, lists, classes, size"), ("[ranges,lists,classes]", "size")],
@@ -124,7 +144,7 @@ def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
     [
         (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
         (("id=home", "unit_rows=1"), 2, "unit_rows=1: 'home' has one value in 2 rows"),
-        (("id=none", "unit_rows=3"), 2, "unit_rows=3: no id that repeats was given"),
+        (("id=none", "unit_rows=3"), 2, "unit_rows=3: it goes with an id that repeats"),
         (("id=home",), 2, "no terminal to ask at, so give unit_rows=NUMBER"),
         (("answers=list.yaml",), 2, "one line for each answer"),
         (("answers=none.yaml",), 1, "none.yaml: No such file"),
