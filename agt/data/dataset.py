@@ -479,7 +479,9 @@ class Records:
             raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
-            raise DataError(f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique (rows of one person: units)")
+            raise DataError(
+                f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique (rows of one person: units)"
+            )
 
     def __len__(self) -> int:
         return len(self.features)

@@ -43,6 +43,7 @@ QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")
 NONE = "none"
 GROUPS = ("ranges", "lists", "classes", "size")
 MOST_COMPARED = 50_000  # training rows that other learners see
+BEHIND = 0.02  # what boosting is ahead by where its votes are worth a try
 MEASURED = 0.2  # of the budget, for what nobody calls public
 
 
@@ -163,12 +164,15 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         best, onward = 0, measuring[0]
         lines[0] = lines[0].replace("not yet", "once what is not public is measured, below")
     rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
+    ahead = "" if settings.purpose == "answers" else _ahead(rates.get("boosting"), rates["this model"])
     rates[f"always '{quality.majority}'"] = quality.whole.majority
     result = {
         "dataset": str(settings.target),
         "run": str(folder),
         "digest": record.digest,
-        "remarks": [line for line in (quality.verdict, *map(_telling, inspection.features), *_whose(inspection)) if line],
+        "remarks": [
+            line for line in (quality.verdict, *map(_telling, inspection.features), *_whose(inspection), ahead) if line
+        ],
         "accuracy": {name: rate and rate.value for name, rate in rates.items()},
         "stable_distance_median": int(np.median(planned.evidence.distance)),
         "not_public": settings.private_groups,
@@ -205,6 +209,13 @@ def _measuring(settings: StartSettings) -> list[str]:
         f"agt train dataset={settings.dataset}_measured",
         f"agt predict run=latest mechanism=noisy_statistics {rest}",
     ]
+
+
+def _ahead(boosting: RateEstimate | None, ours: RateEstimate | None) -> str:
+    behind = boosting and ours and boosting.value > ours.value + BEHIND
+    return (
+        "Votes of boosting may be more accurate, and stand less: docs/recipe.md, any learner as a member." if behind else ""
+    )
 
 
 def _telling(column: Column) -> str:

@@ -111,6 +111,14 @@ def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path
     agt("start", "t.csv", *ANSWERS, "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
 
 
+@pytest.mark.parametrize(("purpose", "said"), [("both", True), ("answers", False)])
+def test_where_boosting_is_far_ahead_its_votes_are_named(agt: Agt, tmp_path: Path, purpose: str, said: bool) -> None:
+    x, y = np.random.default_rng(0).uniform(-1, 1, (2, 600))
+    pd.DataFrame({"x": x, "y": y, "side": np.where(x * y > 0, "like", "unlike")}).to_csv(tmp_path / "t.csv", index=False)
+    told = agt("start", "t.csv", "label=side", "id=none", "public=yes", f"purpose={purpose}", "eps=1", "--json").json
+    assert any("Votes of boosting" in line for line in told["remarks"]) == said
+
+
 def test_several_classes_are_a_head_s_and_too_few_rows_are_told(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     told = agt("start", "t.csv", "label=town", "id=none", "public=yes", "purpose=answers", "eps=0.1", "--json", "-q").json
