@@ -84,7 +84,7 @@ class Problem:
 
     Raises:
         ConfigError: a vote of margins, and not two classes; more classes than a vote names; ids that may hold labels where
-            labels flip, or that do without where none does.
+            labels flip, or that do without where none does; members, and units of several rows that nothing names.
     """
 
     dataset: Dataset
@@ -103,6 +103,12 @@ class Problem:
             raise ConfigError(
                 "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
                 "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
+            )
+        train, rows = self.dataset.train, self.settings.relation.unit_rows
+        if self.settings.ensemble.members > 1 and rows > 1 and len(train) and (train.units == train.ids).all():
+            raise ConfigError(
+                f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
+                "give dataset.unit (units= in Python), or unit_rows=1"
             )
         if self.settings.certificate.votes and self.classes > MAX_VOTED:
             raise ConfigError(
@@ -201,7 +207,8 @@ def _check_flips(settings: Settings) -> None:
         moving(relation.name)
     if relation.unit_rows > 1:
         raise ConfigError(
-            f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1"
+            f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1, "
+            "without dataset.unit"
         )
 
 

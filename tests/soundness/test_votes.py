@@ -120,6 +120,17 @@ def test_all_rows_of_a_unit_are_one_members(relation: str) -> None:
         assert int((less.weight != model.weight).flatten(1).any(dim=1).sum()) == 1
 
 
+@pytest.mark.parametrize("certificate", ["votes", "erm"])
+def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_share_them(certificate: str) -> None:
+    """Three rows of one person would be three members', and move three votes, not one."""
+    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    known: dict[str, Any] = {"declared": agt.Declared(classes=[0, 1], size=60), "certificate": certificate, "members": 5}
+    with pytest.raises(agt.errors.ConfigError, match=r"relation\.unit_rows=3: .* give dataset\.unit"):
+        agt.fit(x, y, unit_rows=3, **known)
+    agt.fit(x, y, unit_rows=3, units=np.arange(60) // 3, **known)
+    agt.fit(x, y, unit_rows=3, **known | {"certificate": "erm", "members": 1})
+
+
 def test_a_query_is_answered_alike_alone_and_among_others_by_some_members_and_by_all() -> None:
     model = trained(400, 4, 33, 50)
     phi = model.phi(np.random.default_rng(0).normal(size=(300, 50)))
