@@ -636,7 +636,7 @@ class Dataset:
 
 
 def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
-    """The data set with what can be noted about any: classes that never occur, and a size far from what was declared.
+    """The data set with what can be noted about any: classes that never occur, units on both sides, a size that is far off.
 
     Args:
         normalized: the public number of records that the normaliser of steps stands for, where it is configured.
@@ -646,6 +646,12 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
     empty = [name for name, count in zip(dataset.classes, counts, strict=True) if not count]
     if empty:
         notes.append(f"no training record has the class {', '.join(map(repr, empty))}.")
+    if (dataset.train.units != dataset.train.ids).any():
+        sides = [np.concatenate([*map(_rough_hash, pieces(side.units))]) for side in (dataset.train, dataset.test)]
+        if both := len(np.intersect1d(*sides)):
+            notes.append(
+                f"units with training and test records: {both:,}; results on the latter may look better than they are."
+            )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
         declared = f"dataset.declared_size is {size:.12g}"

@@ -150,7 +150,8 @@ class Columns:
             units: whose rows they are, if that was given.
 
         Raises:
-            ConfigError: the file is none, or cannot be read; or it names a unit, and ``units`` was not given.
+            ConfigError: the file is none, or cannot be read; or it names a unit, and ``units`` was not given; or it goes on
+                from another, which may name one.
         """
         if isinstance(given, cls):
             return given
@@ -158,6 +159,9 @@ class Columns:
             node = parse_yaml(Path(str(given)).read_bytes(), str(given))
         except (OSError, Broken) as error:
             raise ConfigError(f"columns={given}: give agt.Columns(...) or a dataset file: {error}") from None
+        others = [name for name in node.get("defaults") or () if isinstance(name, str) and name not in ("table", "_self_")]
+        if others:
+            raise ConfigError(f"columns={given}: it goes on from {others[0]}, which is not read here: give one whole file")
         if node.get("unit") and units is None:
             raise ConfigError(f"columns={given}: its unit is '{node['unit']}': give that column as units=, and unit_rows=")
         return validate(cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given))

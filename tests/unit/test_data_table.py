@@ -103,6 +103,15 @@ def test_a_test_file(tmp_path: Path) -> None:
         people(tmp_path, split=None, test=Path("none.csv")).load()
 
 
+def test_a_person_on_both_sides_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "later.csv").write_text("id,age,income,region,default\na,18,100,west,yes\nz,18,100,west,yes\n")
+    mixed = people(tmp_path, id=None, unit="id", split=None, test=Path("later.csv")).load()
+    assert with_notes(mixed, None).notes[-1].startswith("units with training and test records: 1;")
+    split = people(tmp_path, PEOPLE + PEOPLE.split("\n", 1)[1], id=None, unit="id", split=None, test_fraction=0.5).load()
+    assert (len(split.train), len(split.test)) == (6, 2), "a person's rows go one way"
+    assert with_notes(split, None).notes == split.notes
+
+
 def test_range_from_the_data(tmp_path: Path) -> None:
     source = people(tmp_path, numeric={"age": None, "income": (0, 100)}, classes=("no", "yes"))
     dataset = source.load()

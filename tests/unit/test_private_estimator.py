@@ -128,3 +128,6 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="its unit is 'person': give that column as units="):
         learner.fit(frame, y)
     assert learner.fit(frame, y, units=people).n_features_in_ == 2
+    (tmp_path / "fewer.yaml").write_text("defaults: [people, _self_]\nnumeric: {day: [2024-01-01, 2026-01-01]}\n")
+    with pytest.raises(ValueError, match="it goes on from people, which is not read here"):
+        agt.PrivateClassifier(declared=declared, columns=tmp_path / "fewer.yaml").fit(frame, y)
