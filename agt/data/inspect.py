@@ -272,7 +272,7 @@ def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> 
     text = (columns.form or CsvFormat()).plain(words) if pa.types.is_string(words.type) else words
     if text is not words:
         text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
-    numbers = text.cast(pa.float64()) if numeric or text is not words else pa.nulls(len(words), pa.float64())
+    numbers = text.cast(pa.float64(), safe=False) if numeric or text is not words else pa.nulls(len(words), pa.float64())
     plain, missing = np.array(pc.fill_null(numbers, np.nan)), cells.null_count if nested else 0
     look = _ColumnValues(name, cells, words, plain, np.array(counts), missing)
     look = look.without(pc.is_null(words, nan_is_null=numeric))

@@ -298,7 +298,7 @@ class LabelledFile(ABC):
     label_free: bool = False
     id: str | None = None
     unit: str | None = None
-    unit_rows: Annotated[int, Field(ge=1)] = 1
+    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
     public: str | None = None
     id_as_text: bool = False
     id_permanent: bool = False

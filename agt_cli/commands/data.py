@@ -262,7 +262,7 @@ def dataset_yaml(
         f"label: {_scalar(str(inspection.label))}",
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
-        *(["id_permanent: true"] if said and inspection.id is not None else []),
+        *(["id_permanent: true"] if said and (inspection.id or inspection.unit) else []),
         *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
         f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",

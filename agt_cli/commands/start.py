@@ -27,7 +27,7 @@ from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
 from agt.quality import Quality, RateEstimate, rate_words, share
-from agt.settings import Positive, build, schema, validate
+from agt.settings import MOST_ROWS, Positive, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
@@ -61,7 +61,7 @@ class StartSettings(InspectSettings):
 
     public: Annotated[tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)] | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
-    unit_rows: Annotated[int, Field(ge=1)] | None = None
+    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
     eps: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
@@ -88,7 +88,7 @@ class StartSettings(InspectSettings):
         return [group for group in GROUPS if group not in (self.public or ())]
 
     def inspect(self) -> Inspection:
-        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats.
+        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a cap says that it may.
 
         Raises:
             ConfigError: it does not name each row, or some person has more rows than the cap.
@@ -99,11 +99,11 @@ class StartSettings(InspectSettings):
             raise ConfigError(
                 f"id={name}: {column.missing:,} of {found.rows:,} rows have none: say whose they are, or id=none"
             )
-        if not column or column.most_rows == 1:
-            if self.unit_rows:
-                raise ConfigError(
-                    f"unit_rows={self.unit_rows}: it goes with an id that repeats: leave it out, or give id=COLUMN"
-                )
+        if self.unit_rows and self.id == NONE:
+            raise ConfigError(
+                f"unit_rows={self.unit_rows}: it caps the rows of one person: leave it out, or give id=COLUMN"
+            )
+        if not column or (column.most_rows == 1 and not self.unit_rows):
             return replace(found, id=name)
         if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(

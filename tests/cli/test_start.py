@@ -119,6 +119,16 @@ def test_where_boosting_is_far_ahead_its_votes_are_named(agt: Agt, tmp_path: Pat
     assert any("Votes of boosting" in line for line in told["remarks"]) == said
 
 
+def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(agt: Agt, tmp_path: Path) -> None:
+    """Which column is the unit is public then, and not whether somebody among the records has two rows."""
+    shop(tmp_path / "t.csv", 300)
+    given = [word for word in ANSWERS if word != "id=none"]
+    run = agt("start", "t.csv", *given, "id=member", "unit_rows=3", "--json").ended(0).json["run"]
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert [dataset[key] for key in ("id", "unit", "unit_rows", "id_permanent")] == [None, "member", 3, True]
+    assert "(units of up to 3 of the " in agt("certify", f"run={run}", "-q").ended(0).out
+
+
 def test_several_classes_are_a_head_s_and_too_few_rows_are_told(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     told = agt("start", "t.csv", "label=town", "id=none", "public=yes", "purpose=answers", "eps=0.1", "--json", "-q").json
@@ -152,7 +162,8 @@ def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
     [
         (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
         (("id=home", "unit_rows=1"), 2, "unit_rows=1: 'home' has one value in 2 rows"),
-        (("id=none", "unit_rows=3"), 2, "unit_rows=3: it goes with an id that repeats"),
+        (("id=none", "unit_rows=3"), 2, "unit_rows=3: it caps the rows of one person"),
+        (("id=home", "unit_rows=2e9"), 2, "unit_rows: Input should be less than or equal to"),
         (("id=home",), 2, "no terminal to ask at, so give unit_rows=NUMBER"),
         (("answers=list.yaml",), 2, "one line for each answer"),
         (("answers=none.yaml",), 1, "none.yaml: No such file"),

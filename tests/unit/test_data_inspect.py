@@ -226,9 +226,10 @@ def test_compressed_and_typed_files(tmp_path: Path) -> None:
     assert inspect_table(packed).columns == inspect_table(plain).columns
     typed = {"flag": [True, False] * 30, "x": pa.array([1.5, None, 2.5] * 20), "y": ["no", "yes"] * 30}
     typed |= {"city": pa.array(["a", "b", None] * 20).dictionary_encode(), "lists": [[1]] * 60}
+    typed |= {"id": [2**62 + row**2 for row in range(60)]}  # beyond what float64 tells apart
     pq.write_table(pa.table(typed), tmp_path / "t.parquet")
     inspection = inspect_table(tmp_path / "t.parquet")
-    assert inspection.form is None
+    assert (inspection.form, inspection.id, column(inspection, "id").distinct) == (None, "id", 60)
     assert column(inspection, "flag").numeric == (0, 1)
     assert from_data(inspection) == ("x", "city", "classes")  # true and false are the type's own
     assert (column(inspection, "x").missing, column(inspection, "city").missing) == (20, 20)
