@@ -647,8 +647,8 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
     if empty:
         notes.append(f"no training record has the class {', '.join(map(repr, empty))}.")
     if (dataset.train.units != dataset.train.ids).any():
-        sides = [np.concatenate([*map(_rough_hash, pieces(side.units))]) for side in (dataset.train, dataset.test)]
-        if both := len(np.intersect1d(*sides)):
+        train, test = (np.concatenate([*map(_rough_hash, pieces(of.units))]) for of in (dataset.train, dataset.test))
+        if both := len(np.intersect1d(train, test)):
             notes.append(
                 f"units with training and test records: {both:,}; results on the latter may look better than they are."
             )

@@ -119,7 +119,8 @@ def unheard(folder: Path, arguments: Sequence[str], streams: str) -> subprocess.
         os.close(writer)
 
 
-@pytest.mark.parametrize("streams", [pytest.param("stdout", marks=pytest.mark.sweep), "both"])
+@pytest.mark.sweep
+@pytest.mark.parametrize("streams", ["stdout", "both"])
 def test_a_run_goes_on_where_nobody_reads_what_it_says(tmp_path: Path, streams: str) -> None:
     done = unheard(tmp_path, ("train", *TINY), streams)
     assert done.returncode == 1, "what was to be printed was not"

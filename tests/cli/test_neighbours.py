@@ -54,8 +54,12 @@ def train(agt: Agt, data: pd.DataFrame, *settings: str) -> tuple[Path, pd.DataFr
 
 @pytest.mark.parametrize(
     ("settings", "relation"),
-    [(BOXES, "add_remove"), (HEADS, "add_remove"), (RECIPE, "add_remove"), (VOTES, "substitute")],
-    ids=["boxes", "head", "recipe", "votes of heads where records are replaced"],
+    [
+        pytest.param(BOXES, "add_remove", id="boxes"),
+        pytest.param(HEADS, "add_remove", id="head", marks=pytest.mark.sweep),
+        pytest.param(RECIPE, "add_remove", id="recipe", marks=pytest.mark.sweep),
+        pytest.param(VOTES, "substitute", id="votes of heads where records are replaced", marks=pytest.mark.sweep),
+    ],
 )
 def test_neighbouring_files(agt: Agt, settings: tuple[str, ...], relation: str) -> None:
     points(40, 1).to_csv("test.csv", index=False)

@@ -203,7 +203,7 @@ def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
     assert agt("predict", *paid).code == 3, "two of 2, one of them failed, leave no third of 4.5"
 
 
-def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path) -> None:
+def test_a_plan_names_it_beside_the_others(agt: Agt, home: Path) -> None:
     said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q")
     assert said.code == 0, said.err
     expected = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
@@ -215,6 +215,10 @@ def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path) -> None:
     beside = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
     assert beside.keys() == {"gaussian_argmax", "objective_perturbation", "noisy_statistics"}
     assert beside["objective_perturbation"] == pytest.approx(expected["objective_perturbation"], abs=1e-6)
+
+
+@pytest.mark.sweep
+def test_audits_attack_what_is_released(agt: Agt, home: Path) -> None:
     audit = ("audit", "weights", TILTED, "mechanism.eps=1", "mechanism.delta=1e-5", "confidence=0.9999", "--json")
     for more in ((), ("run=erm", "audit.neighbours=2"), ("run=votes", "audit.neighbours=2")):
         found = agt(*audit, "audit.trials=40", *more)

@@ -78,6 +78,7 @@ def everybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.sweep
 def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
     agt: Agt, tmp_path: Path, everybodys: Path, finished_runs: FinishedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:

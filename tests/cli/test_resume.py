@@ -114,6 +114,7 @@ def killed(folder: Path, after: int, *words: str) -> None:
     assert done.returncode == -9, done.stderr
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
     killed(tmp_path, 3, "train", *BOXES, "hydra.run.dir=run", "-q")

@@ -276,7 +276,8 @@ def asked(process: subprocess.Popen[bytes], value: object) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("end", [*(pytest.param(end, marks=pytest.mark.sweep) for end in ("SIGTERM", "reader")), "kill"])
+@pytest.mark.sweep
+@pytest.mark.parametrize("end", ["SIGTERM", "reader", "kill"])
 def test_however_a_session_ends_what_was_told_is_counted(talk: Talk, home: Path, end: str) -> None:
     path = open_ledger(home / "box", 10)
     process = session(home, "ledger=people", "lot=10", "hydra.run.dir=ended")

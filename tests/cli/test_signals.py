@@ -43,13 +43,14 @@ def record_of(run: subprocess.Popen[str], folder: Path) -> Path:
     raise AssertionError(f"no record appeared: {run.communicate()[1]}")
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize(
     ("number", "code", "error"),
     [
         (signal.SIGTERM, 143, "terminated by signal 15"),
-        pytest.param(signal.SIGHUP, 129, "terminated by signal 1", marks=pytest.mark.sweep),
-        pytest.param(signal.SIGINT, 130, "interrupted", marks=pytest.mark.sweep),  # in this process: test_mistakes
+        (signal.SIGHUP, 129, "terminated by signal 1"),
+        (signal.SIGINT, 130, "interrupted"),  # in this process: test_mistakes
     ],
 )
 def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int, error: str) -> None:
@@ -84,7 +85,8 @@ def until(happens: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.sweep), signal.SIGKILL])
+@pytest.mark.sweep
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
     """By a word from their parent, or because they find that it is gone."""
     more = ("ensemble.members=2", "compute.threads=2", "compute.checkpoint_seconds=0.01", "model.hidden=[8]")

@@ -284,9 +284,8 @@ class Mortal(Blobs):
 """
 
 
-@pytest.mark.parametrize(
-    "launcher", ["basic", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("submitit_local", "joblib"))]
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("launcher", ["basic", "submitit_local", "joblib"])
 def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, launcher: str) -> None:
     """In a process of their own; with the basic launcher, the call is killed with its job."""
     (tmp_path / "mortal.py").write_text(MORTAL)

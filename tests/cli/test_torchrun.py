@@ -231,7 +231,8 @@ def test_data_that_one_process_does_not_find(teams: Teams) -> None:
     assert teams.status("elsewhere")["state"] == "failed"
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.sweep), 1])
+@pytest.mark.sweep
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_ends_the_run_which_goes_on_by_another_number(teams: Teams, rank: int) -> None:
     """The first leaves a record as a killed run does; another has the first say so."""
     name = f"killed{rank}"
