@@ -19,7 +19,7 @@ from agt.errors import ConfigError, nearest
 from agt.facts import Grounds, declared
 from agt.mechanisms.claims import Output, Statement, of_release
 from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
-from agt.mechanisms.weights import weights_budget
+from agt.mechanisms.weights import rows_of, weights_budget
 from agt.models.features import FeatureMap
 from agt.models.portable import CLAIM
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
@@ -293,6 +293,7 @@ class PrivateTuning:
             dataset = data.prepared(choice).dataset
             rows = dataset.train if self.tune.public is None else data.rows(choice)
             contestants.append(Contestant(linear_head(dataset, replace(choice.settings, choices=chosen)), rows))
+            rows_of(contestants[-1].model, "private tuning", given.relation.unit_rows)  # refused before anything is paid
         facts = [
             declared(
                 "the candidates that private tuning chose from are public constants (tune.grid)",

@@ -116,12 +116,15 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
         (("tune.private=true", "total.eps=1"), "condition e (public preprocessing and choices) does not hold"),
         ((*PRIVATE, "total.delta=0"), "total.delta"),
         ((*PRIVATE, "tune.trials.mean=1"), "tune.trials.mean"),
+        ((*PRIVATE, "dataset.unit=p"), "rows and relation.unit_rows is 1"),
+        ((*PRIVATE, "dataset.declared_size=20"), "training.batch.n_max is"),
     ],
 )
 def test_what_is_refused_names_its_key(agt: Agt, more: tuple[str, ...], text: str) -> None:
     write()
     agt("tune", *TABLE, "tune.k=3", "-q", *more).ended(2, text)
     assert not Path("conf").exists()
+    assert not list(Path("outputs").rglob("spent.json")), "nothing is paid for it"
 
 
 def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
