@@ -44,7 +44,7 @@ pytest: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
 
 sweep: $(VENV)/.tools
-	$(VENV)/bin/python -m pytest -m sweep
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m sweep
 
 JOBS ?= 2
 ONLY ?=

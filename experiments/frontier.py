@@ -59,7 +59,6 @@ def smallest_batch(
     per_doubling: Count = 4,
     generated: Annotated[int, Field(ge=1000)] = 1_000_000,
     data: Literal["either", "generated"] = "either",
-    only: tuple[ProfileName, ...] = (),
 ) -> Kind:
     """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth and initialisation.
 
@@ -71,9 +70,7 @@ def smallest_batch(
         per_doubling: batch sizes tried between one and twice it.
         generated: this many made-up statements in the competition's schema where they stand in for it.
         data: "either": they stand in only if nobody prepared the data or said where it is; "generated": always.
-        only: profiles it is measured in; none named: all.
     """
-    profiles = {name: profile for name, profile in profiles.items() if not only or name in only}
     drawn = {name: range((seeds or {}).get(name, 1)) for name in profiles}
     keys = [key for name in profiles for key in grid(profile=[name], claim=claims, depth=depths, seed=drawn[name])]
 

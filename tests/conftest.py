@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,18 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
             return whole(self, signature)
 
     Dispatcher.compile = compiled
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before ``-m`` chooses."""
+    seen = Counter[str]()
+    for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % sampled.args[0]:
+                item.add_marker("sweep")
+            seen[test] += 1
 
 
 def pytest_collection_finish() -> None:

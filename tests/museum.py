@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("train", *LINEAR, "certificate=stability"),
         *("certificate.features.whiten=0.5", "certificate.features.public=test"),
     ),
+    "train/trees": (
+        *("train", "dataset=blobs_overlapping", "dataset.n_train=200", "certificate=votes", "ensemble.members=5"),
+        *("certificate.learner._target_=sklearn.tree.DecisionTreeClassifier", "certificate.learner.max_depth=2", PUBLIC),
+    ),
     "certify/box": ("certify", "run=train/box", "map_resolution=12"),
     "plan/linear": ("plan", "run=train/linear", "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]"),
     "predict/labels": ("predict", "run=train/box", "mechanism.eps=1"),

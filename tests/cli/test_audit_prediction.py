@@ -104,6 +104,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     assert "for the data owner alone" in report
 
 
+@pytest.mark.sweep
 def test_an_ensemble_under_substitution(audit: Audit) -> None:
     audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json").ended(0)
 
@@ -149,6 +150,7 @@ DEBITED, FREE, ADDED, SINGLE, REFUSED_BY = COUNTED
 BROKEN = {nothing: set(), forgetful: {DEBITED, FREE}, generous: {DEBITED, ADDED}, arbitrary: {REFUSED_BY}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("breaks", BROKEN, ids=lambda breaks: breaks.__name__)
 def test_a_ledger_that_counts_otherwise_is_caught(
     breaks: Callable[[pytest.MonkeyPatch], None], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("mechanism", "run"), [(TILTED, "erm"), (TILTED, "votes"), (SUMS, "stability"), (SUMS, "votes")])
 def test_released_from_the_records_and_verified(agt: Agt, home: Path, mechanism: str, run: str) -> None:
     """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""

@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from museum import FinishedRuns
 from records import reseal
 from safetensors.numpy import load_file, save_file
 
@@ -23,17 +23,8 @@ def stump(x, y, cut=0.0):
 """
 
 
-@pytest.fixture
-def trained(agt: Agt) -> Callable[..., Path]:
-    def train(*more: str) -> Path:
-        said = agt("train", *TREE, "training.chosen_on=public", *more).ended(0)
-        return Path(said.json["run"])
-
-    return train
-
-
-def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, trained: Callable[..., Path]) -> None:
-    run = trained()
+def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, finished_runs: FinishedRuns) -> None:
+    run = finished_runs.copy("train/trees", Path("run"))
     assert not (run / "model.safetensors").exists()
     constants = json.loads((run / "votes.json").read_text())
     assert constants["learner"] == {"_target_": "sklearn.tree.DecisionTreeClassifier", "max_depth": 2}
@@ -50,9 +41,7 @@ def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, trained: Calla
     assert "queries were not asked" in said.json["error"]
 
 
-def test_what_a_folder_names_is_imported_by_nothing(
-    agt: Agt, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_folder_names_is_imported_by_nothing(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path.cwd()))
     Path("my_learner.py").write_text(OWN)
     said = agt(
@@ -72,8 +61,8 @@ def test_what_a_folder_names_is_imported_by_nothing(
     assert "my_learner" not in sys.modules
 
 
-def test_a_broken_ballot_is_refused(agt: Agt, trained: Callable[..., Path]) -> None:
-    run = trained()
+def test_a_broken_ballot_is_refused(agt: Agt, finished_runs: FinishedRuns) -> None:
+    run = finished_runs.copy("train/trees", Path("run"))
     tensors = load_file(run / "ballots.safetensors")
     for change in ({"votes": tensors["votes"] * 0 + 2}, {"raised": tensors["raised"] + 2}):
         save_file(tensors | change, run / "ballots.safetensors")
@@ -112,9 +101,7 @@ def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyP
     assert "evil" not in sys.modules
 
 
-def test_a_run_goes_on_where_its_line_names_the_learner_again(
-    agt: Agt, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_where_its_line_names_the_learner_again(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(OwnVotesModel, "fit", classmethod(lambda *some: 1 / 0))
         assert agt("train", *TREE, "hydra.run.dir=begun").code != 0

@@ -57,6 +57,7 @@ def plan(agt: Agt, run: Callable[[str], Path]) -> Callable[..., Said]:
     return lambda name, *arguments: agt("plan", f"run={run(name)}", *arguments)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "without", "more"),
     [

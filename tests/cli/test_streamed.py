@@ -72,6 +72,7 @@ def only(pattern: str) -> Path:
     return path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("named", [True, False])
 def test_the_same_answers_from_the_same_draws(agt: Agt, home: Path, many: Callable[[], None], named: bool) -> None:
     ids = [f"é,{row}" for row in range(N)] if named else None

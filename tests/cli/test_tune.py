@@ -48,6 +48,7 @@ def condition_e(said: Said) -> dict[str, str]:
     return {str(key): str(value) for key, value in e.items()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("public", ["test", "train", "public.csv"])
 def test_an_experiment_chosen_on_public_rows_and_the_run_made_with_it(agt: Agt, public: str) -> None:
     write()

@@ -580,6 +580,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EDITS)
 def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(outputs: Path, agt: Agt, name: str) -> None:
     run, edits, check, words = EDITS[name]

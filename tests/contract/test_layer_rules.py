@@ -194,6 +194,7 @@ def inner(rng: np.random.Generator, interval: Interval, share: float) -> Interva
 # -- the contract --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @rules
 def test_computed_values_and_gradients_lie_within_their_bounds_which_nest(make: Callable, dtype: str) -> None:

@@ -199,6 +199,7 @@ def broken_promises(example: Example, certificates: Certificates) -> int:
     return count
 
 
+@pytest.mark.sampled(2)
 @examples
 def test_no_neighbour_turns_a_certified_label_and_distances_move_by_one(name: str) -> None:
     assert broken_promises(EXAMPLES[name], known(name)) == 0
@@ -280,6 +281,7 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
         read_features(replace(problem, settings=replace(problem.settings, certificate=certificate)), shelf)
 
 
+@pytest.mark.sampled(2)
 @examples
 def test_files_that_contradict_the_model_are_refused_behind_the_manifest_too(name: str, tmp_path: Path) -> None:
     """The manifest is written anew each time, so that what is read is checked for itself."""

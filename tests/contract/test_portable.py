@@ -139,6 +139,7 @@ def labels_in(folder: Path) -> list[str]:
     return [str(label) for label in pd.read_csv(folder / "labels.csv", dtype=str)["label"]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_the_release_answers_without_the_run(home: Home, tmp_path: Path, name: str) -> None:
     there = home(name)

@@ -58,6 +58,7 @@ def reports() -> Reports:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", range(0, 8 * 7, 7))
 def test_nothing_escapes_from_a_few(index: int) -> None:
     report = trial(1, index, 4)[1]
@@ -355,6 +356,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 def test_the_adversary_catches(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = broken.attack(4)

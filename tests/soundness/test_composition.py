@@ -424,6 +424,7 @@ def without_the_mean(trials: Trials, mu: float) -> np.ndarray:
     return trials.renyi(mu) - math.log(trials.mean) / (ORDERS - 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("broken", [no_cost, without_the_mean])
 @pytest.mark.parametrize("eta", [0.0, None])
 def test_the_comparison_catches_a_price_that_is_too_low(
@@ -438,6 +439,7 @@ def test_the_comparison_catches_a_price_that_is_too_low(
     assert max(exceeded for _, exceeded in found) <= 1e-9
 
 
+@pytest.mark.sampled(4)
 @ids
 def test_the_number_of_trials_has_its_law(trials: Trials) -> None:
     source = SeededRandomness(5)

@@ -67,6 +67,7 @@ def labellings(model: FlipModel) -> Iterator[tuple[np.ndarray, FlipModel]]:
         yield labels, again
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("n", "classes", "members", "kind"),
     [

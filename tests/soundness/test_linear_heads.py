@@ -65,6 +65,7 @@ HEADS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", HEADS)
 def test_no_edit_moves_farther_than_rho_and_some_come_near(name: str) -> None:
     """Nor turns a label certified for it, nor moves a distance by more than one; rho is made of public constants alone."""

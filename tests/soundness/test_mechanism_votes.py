@@ -252,6 +252,7 @@ def moved(counts: tuple[int, ...], votes: int) -> set[tuple[int, ...]]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("moves", "eps"), [(1, 0.5), (1, 2.0), (2, 0.5), (2, 2.0)])
 def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(moves: int, eps: float) -> None:
     """Every event of the argmax, between all counts of five voters; the frequencies are those of that noise."""
@@ -296,6 +297,7 @@ def test_a_table_covers_two_votes(kind: type[NoisyArgmax] | type[GaussianArgmax]
         assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) > 0.49
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("moves", [1, 2])
 def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
     """As long as m changed votes are in l2, over mu; two of three classes far ahead are those of two."""

@@ -57,6 +57,7 @@ def records(model: OwnVotesModel) -> Records:
     return model.problem.dataset.train
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("learner", "classes"),
     [(DecisionTreeClassifier(max_features=1), 2), (LogisticRegression(), 3), (own_learners.fussy, 2)],
@@ -137,6 +138,7 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
     assert not strange.any()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("learner", "said"),
     [

@@ -150,11 +150,13 @@ def escapes(name: str, radius: float = RADIUS, most: int = 60, count: int = 0) -
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HEADS)
 def test_boxes_hold_every_training_on_records_that_moved(name: str) -> None:
     assert escapes(name) == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["linear", "relu", "convolution"])
 def test_a_smaller_radius_or_one_record_fewer_does_not_hold_them(name: str) -> None:
     assert escapes(name, radius=RADIUS / 3, most=40) > 0

@@ -40,6 +40,7 @@ HEADS = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
 def test_every_claim_of_neighbours(case: Case) -> None:
     """Retrained neighbours stay in the box, boxes nest, labels hold."""

@@ -37,6 +37,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "relation", "dtype"), COMBINATIONS)
 def test_every_claim_of_neighbours(case: Case, relation: str, dtype: str) -> None:
     """Boxes of neighbours nest bit for bit and hold the models, certified labels stay, distances move by one.
@@ -88,6 +89,7 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
     ).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("clip", "dtype"), [(0.1, "float64"), (0.3, "float32"), (1 / 3, "float64")])
 @pytest.mark.parametrize("relation", SYMMETRIC)
 def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> None:
@@ -139,6 +141,7 @@ def plain_training(head: nn.Sequential, data: Records, recipe: Recipe, relation:
     return {n: p.detach() for n, p in head.named_parameters()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("case", [c for c in CASES if not (c.public or c.noise)], ids=lambda c: c.name)
 def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(case: Case, relation: str) -> None:

@@ -329,6 +329,7 @@ def test_radii_nest_whatever_happens(several: bool) -> None:
     assert driven(several, Mistake(), 100) == 0
 
 
+@pytest.mark.sampled(2)
 @both
 @pytest.mark.parametrize("name", ["gauss", "pull", "twist", "gradient"])
 def test_radii_that_leave_a_bound_out_do_not_nest(name: str, several: bool) -> None:
@@ -547,6 +548,7 @@ def edits(case: TubeCase, count: int, seed: int = 0) -> Seen:
     return seen
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, **names)
 def test_no_edit_moves_farther_than_its_radius_and_some_come_near(case: TubeCase) -> None:
     seen = edits(case, EDITS)
@@ -571,6 +573,7 @@ def setting_of(case: TubeCase) -> Setting:
     return Setting(Case(case.name, (case.hidden,), case.classes, **how), case.relation, "tube", certificate=tube)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", NESTING, **names)
 def test_radii_nest_and_distances_move_by_one(case: TubeCase) -> None:
     """Also of the same records in another order."""

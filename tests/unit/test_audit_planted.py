@@ -13,12 +13,14 @@ from agt_cli.audit.certificate import BoxBounds
 from agt_cli.audit.selftest import PLANTED, SOUND
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_violation_is_caught(name: str) -> None:
     finding = PLANTED[name](1)
     assert finding.outcome is Outcome.VIOLATED, finding.meaning
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_twin_is_let_pass(name: str) -> None:
     finding = SOUND[name](1)

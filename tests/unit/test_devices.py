@@ -136,6 +136,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_left_on_the_cpu(case: str, relation: str, away: dict[str, str]) -> None:

@@ -24,6 +24,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_it_passes_every_check_of_the_ecosystem(kind: str) -> None:
     """The exceptions: none. (scikit-learn skips its check of array API input where SCIPY_ARRAY_API is not set.)"""

@@ -171,6 +171,7 @@ np.save(sys.argv[2], matrix)
 """
 
 
+@pytest.mark.sweep
 def test_the_whitening_matrix_is_the_same_bits_with_one_thread_and_more(tmp_path: Path) -> None:
     rows = public_rows(200, 300)
     np.save(tmp_path / "rows.npy", rows)

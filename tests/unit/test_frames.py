@@ -65,6 +65,7 @@ OBJECTS = [
 WORDS = ["1", "1.25", "10", "2024-01-01", "2024-01-01 05:00:00", "2024-01-01 05:00:00+05:00", "01:00:00", "1 day, 0:00:00"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["object", "category"])
 @pytest.mark.parametrize("kind", [{"numeric": {"it": [-1e5, 1e5]}, "bins": 0}, {"categorical": {"it": WORDS}}])
 def test_no_object_in_a_column_changes_how_another_is_read(kind: dict[str, Any], dtype: str) -> None:

@@ -72,6 +72,7 @@ def test_no_neighbour_moves_all_counts_by_more_and_some_by_nearly_as_much(
     assert worst > 0.7 * claimed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit_rows", [1, 4])
 def test_what_one_unit_alone_has_is_told_as_rarely_as_is_paid_for(unit_rows: int) -> None:
     delta, columns = 0.2, 3

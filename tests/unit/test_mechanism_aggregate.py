@@ -38,6 +38,7 @@ def test_lipschitz() -> None:
     assert moved > 100
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
 def test_noise(eps: float) -> None:
     """8,000 draws: each |z| up to 5 within 5 standard errors of (1-a)/(1+a) a^|z|, and the far tail in all."""

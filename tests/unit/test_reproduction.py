@@ -383,6 +383,7 @@ FEW = (
 MINIMISED = ("certificate=erm", "training=recipe", "training.weight_decay=0.03")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("relation", ["remove", "add_remove"])
 def test_the_truth_lies_between_certificate_and_attack(tmp_path: Path, relation: str) -> None:
     """And is what trying every removal by hand finds, where records only go."""

@@ -108,6 +108,7 @@ class Kept:
         return retrain_affected(self.without(remaining), self.shelf)
 
 
+@pytest.mark.sampled(2)
 @cases
 def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path: Path) -> None:
     kept = Kept.of(name, tmp_path)
