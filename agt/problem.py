@@ -104,12 +104,9 @@ class Problem:
                 "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
                 "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
             )
-        train, rows = self.dataset.train, self.settings.relation.unit_rows
-        if self.settings.ensemble.members > 1 and rows > 1 and len(train) and (train.units == train.ids).all():
-            raise ConfigError(
-                f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
-                "give dataset.unit (units= in Python), or unit_rows=1"
-            )
+        train = self.dataset.train
+        if self.settings.relation.unit_rows > 1 and len(train):
+            check_units_named(self.settings, bool((train.units != train.ids).any()))
         if self.settings.certificate.votes and self.classes > MAX_VOTED:
             raise ConfigError(
                 f"certificate=votes: {self.classes:,} classes are more than the {MAX_VOTED:,} that a vote names"
@@ -195,6 +192,16 @@ def _check_linear(settings: Settings) -> None:
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
             "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
+        )
+
+
+def check_units_named(settings: Settings, named: bool) -> None:
+    """Raise ConfigError where units of several rows are nowhere ``named``, and each row would go to a member of its own."""
+    rows = settings.relation.unit_rows
+    if settings.ensemble.members > 1 and rows > 1 and not named:
+        raise ConfigError(
+            f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
+            "give dataset.unit (units= in Python), or unit_rows=1"
         )
 
 

@@ -30,7 +30,7 @@ from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
 from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter
-from agt.problem import Problem, Settings
+from agt.problem import Problem, Settings, check_units_named
 from agt.quality import Judged, Quality
 from agt.settings import (
     ComputeConfig,
@@ -120,7 +120,9 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
-    return RunSettings(source=source, model=model, **parts)
+    settings = RunSettings(source=source, model=model, **parts)
+    check_units_named(settings, getattr(source, "unit", "") is not None)  # of a run that is read back without records, too
+    return settings
 
 
 def settings_to_train(config: Mapping[str, Any]) -> RunSettings:

@@ -318,6 +318,7 @@ train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | 65537 values at m
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
 {TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | at stake
 {TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | at stake
+{TABLE}no.csv certificate=votes ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
