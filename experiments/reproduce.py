@@ -184,7 +184,7 @@ def _markdown_cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return "-" if value != value else f"{value:.4g}"
+        return "-" if value != value else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
     return str(value)
 
 

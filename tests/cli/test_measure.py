@@ -107,10 +107,13 @@ def test_a_ledger_counts_it_before_it_is_drawn(agt: Agt, tmp_path: Path, table: 
 
 
 def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, table: Path) -> None:
-    agt("measure", "dataset=shop", "dataset.unit=home", *BUDGET).ended(2, "relation.unit_rows is 1")
+    by_home = ("measure", "dataset=shop", "dataset.unit=home", *BUDGET)
+    agt(*by_home).ended(2, "relation.unit_rows is 1")
     (tmp_path / "conf" / "dataset" / "shop_measured.yaml").write_text("")
     agt("measure", "dataset=shop", *BUDGET).ended(2, "is there already")
     assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
+    made = agt(*by_home, "relation.unit_rows=2", "name=homes", "--json").ended(0).json["measured"]
+    assert (made["unit"], made["unit_rows"]) == ("home", 2)
 
 
 def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path) -> None:
