@@ -123,7 +123,7 @@ def accuracy_by_members(
         evidence, votes = finished.evidence(profile.vote), mechanism.needs == "votes"
         if evidence.tally is not None or not votes:
             yield {
-                "series": f"{mechanism.name} ({key['profile']}{' members' if mechanism.name == 'noisy_argmax' else ''})",
+                "series": f"{mechanism.name} ({key['profile']})",
                 "accuracy": evidence.expected(mechanism.of(PureDP(key["eps"]), evidence.classes)),
                 "accounting": accounting(profile, finished),
                 "vote": finished.accuracy,
