@@ -188,12 +188,15 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
     assert expected[0] == pytest.approx(expected[1], abs=1e-6)
 
 
+HOMES = np.array([f"home {at // 2}" for at in range(120)])
+
+
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
         ({"size": None}, "condition c (public constants) does not hold"),
-        ({"units": np.array([f"home {at // 2}" for at in range(120)])}, "has 2 rows and relation.unit_rows is 1"),
-        ({"unit_rows": 2}, "relation=add_remove with unit_rows=2: where several rows move at once"),
+        ({"units": HOMES}, "has 2 rows and relation.unit_rows is 1"),
+        ({"unit_rows": 2, "units": HOMES}, "relation=add_remove with unit_rows=2: where several rows move at once"),
         ({"relation": "flip"}, "relation=flip with unit_rows=1"),
         ({"weight_decay": 0.0}, "training.weight_decay=0"),
     ],
