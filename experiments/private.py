@@ -279,7 +279,8 @@ def students(
     def shown(rows: pd.DataFrame) -> Shown:
         columns: Key = {"x": "student", "y": "teacher", "series": "profile", "panels": "labels"}
         draw = partial(marks, **columns, xlabel="student's test accuracy", panel="{} labels")
-        figure = Figure(f"Test accuracy of students: mean and range of {draws} draws.", rows, draw)
+        points = rows.sort_values("labels", kind="stable")
+        figure = Figure(f"Test accuracy of students: mean and range of {draws} draws.", points, draw)
         notes = tuple(note.format(eps=eps, delta=delta, draws=draws) for note in STUDENTS_NOTES)
         return Shown(rows, [figure], notes, measured=rows[rows["labels"] == queries[0]])
 
