@@ -122,6 +122,11 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
         )
     settings = RunSettings(source=source, model=model, **parts)
     check_units_named(settings, getattr(source, "unit", "") is not None)  # of a run that is read back without records, too
+    if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
+        raise ConfigError(
+            f"relation.unit_rows={settings.relation.unit_rows}: agt measure was paid for units of up to {source.unit_rows} "
+            "records (dataset.unit_rows): measure again with this cap"
+        )
     return settings
 
 

@@ -114,6 +114,7 @@ def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, ta
     assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
     made = agt(*by_home, "relation.unit_rows=2", "name=homes", "--json").ended(0).json["measured"]
     assert (made["unit"], made["unit_rows"]) == ("home", 2)
+    agt("train", "dataset=homes", "relation.unit_rows=3").ended(2, "was paid for units of up to 2 records")
 
 
 def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path) -> None:
