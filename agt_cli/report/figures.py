@@ -106,8 +106,8 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
         for column, name in _lines(table).items():
             marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
             axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
-        axes.set(xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(0, 1.03))
-        ends([axes])
+        axes.set(xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(0, 1.02))
+        ends([axes], "x")
         keys(figure, [axes])
         headline(figure, _keeps(subject, table), subject.about)
     return {"certified_fraction": f"Certified fraction against k ({subject.ball})."}
