@@ -30,6 +30,7 @@ RelationName = Literal["add_remove", "remove", "substitute", "flip", "perturb", 
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
@@ -329,7 +330,7 @@ class StabilityConfig(CertificateKind):
 
     name: Literal["stability"] = "stability"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    average: Annotated[int, Field(ge=1)] = 1
+    average: Count = 1
     linear: ClassVar[bool] = True
 
 
@@ -516,7 +517,7 @@ class ComputeConfig:
 
     device: Literal["cpu", "cuda"] = "cpu"
     kernel: Literal["auto", "reference", "cpu", "gpu"] = "auto"
-    fragment: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    fragment: Count | Literal["auto"] = "auto"
     memory_mb: Annotated[int, Field(ge=16)] = 256
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_seconds: NonNegative | None = None

@@ -24,7 +24,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,8 +41,8 @@ from agt.data.embeddings import read_prepared
 from agt.data.files import NULLS, open_columns, require
 from agt.data.labelled import class_indices
 from agt.errors import DataMissing, first_line, nearest
-from agt.settings import schema
-from agt.store import resolve, write_atomic
+from agt.settings import Count, schema
+from agt.store import resolve
 
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 
@@ -276,11 +275,23 @@ def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
     return ids, len(repeats)
 
 
-Count = Annotated[int, Field(ge=1)]
+@dataclass(frozen=True)
+class Places:
+    """Where rows go.
+
+    Attributes:
+        place: [n] each statement's row, in the order of the file.
+        chunk_rows: rows of each chunk of the file.
+        counts: records, customers, and those for testing.
+    """
+
+    place: np.ndarray
+    chunk_rows: tuple[int, ...]
+    counts: dict[str, int]
+
+
 Range = tuple[float, float]
 PAGE = "https://www.kaggle.com/competitions/amex-default-prediction"
-_INDEX = "index.npz"
-_COUNTS = ("records", "customers", "test_records", "test_customers", "repeated_dates")
 
 
 @schema
@@ -333,8 +344,7 @@ class Amex:
         names = self._features(statements)
         with open_folder(resolve(self.out, self.data_dir), self._settings(data, labels, names)) as folder:
             if not folder.finished:
-                index = self._index(folder, statements, labels, len(names), note)
-                self._write(folder, statements, names, index, on_progress)
+                self._write(folder, statements, names, self._index(folder, statements, labels, names, note), on_progress)
             return self._outcome(read_prepared(folder.out), folder)
 
     def _there(self, path: Path, key: str) -> Path:
@@ -373,16 +383,15 @@ class Amex:
     # -- first pass: who ------------------------------------------------------------------------------------------------
 
     def _index(
-        self, folder: ArrayFolder, statements: Statements, labels: Path, width: int, note: Callable[[str], None]
-    ) -> Mapping[str, np.ndarray]:
-        """Everything but the features, written; and where each row goes. It counts as the first chunk."""
-        kept = folder.work / _INDEX
-        if folder.done:
-            with np.load(kept) as saved:
-                index = dict(saved)
-            folder.allocate(self._columns(index, width))
-            return index
-        folder.require_room(int(0.9 * statements.about_rows) * (4 * width + 64))
+        self,
+        folder: ArrayFolder,
+        statements: Statements,
+        labels: Path,
+        names: tuple[str, ...],
+        note: Callable[[str], None],
+    ) -> Places:
+        """Everything but the features, written as the first chunk; and where each row goes, found again by who goes on."""
+        folder.require_room(int(0.9 * statements.about_rows) * (4 * len(names) + 64) * (not folder.done))
         note("first pass: customers and dates")
         people = read_index(statements)
         check_rows(people, self.unit_rows, statements.path)
@@ -394,24 +403,18 @@ class Amex:
             raise DataError(f"{statements.path}: {len(test)} customers leave a split empty: change prepare.test_fraction")
         is_test = test[people.codes]
         order = np.argsort(is_test, kind="stable")  # training rows first, test rows last, each in the order of the file
-        counts = np.array([len(ids), len(units), int(is_test.sum()), int(test.sum()), repeats])
-        index = {"chunk_rows": np.array(people.chunk_rows), "counts": counts, "id": np.empty(0, ids.dtype)}
-        index["place"] = np.argsort(order)
-        folder.allocate(self._columns(index, width))
-        rows = {"label": targets[people.codes], "id": ids, "unit": units[people.codes], "is_test": is_test}
-        for name, array in rows.items():
-            folder.write(name, 0, array[order])
-        _write_customers(folder.work / "customers.parquet", people, units, targets, test)
-        content = BytesIO()
-        np.savez(content, **index)
-        write_atomic(kept, content.getvalue())  # a chunk that counts as finished is on the disk
-        folder.finish_chunk()
-        return index
-
-    def _columns(self, index: Mapping[str, np.ndarray], width: int) -> dict[str, tuple[tuple[int, ...], str]]:
-        n = len(index["place"])
-        kinds = {"label": "|u1", "id": index["id"].dtype.str, "unit": "|S16", "is_test": "|b1"}
-        return {"x": ((n, width), "<f4"), **{name: ((n,), kind) for name, kind in kinds.items()}}
+        rows = {"label": targets[people.codes].astype("u1"), "id": ids, "unit": units[people.codes], "is_test": is_test}
+        n = len(ids)
+        folder.allocate({"x": ((n, len(names)), "<f4"), **{name: ((n,), array.dtype.str) for name, array in rows.items()}})
+        if not folder.done:
+            for name, array in rows.items():
+                folder.write(name, 0, array[order])
+            names_of = {"customer_ID": people.customers, "unit": units.astype(str), "target": targets, "is_test": test}
+            pa.parquet.write_table(pa.table(names_of), folder.work / "customers.parquet")  # to look a customer up
+            folder.finish_chunk()
+        counts = {"records": n, "customers": len(units), "test_records": int(is_test.sum())}
+        counts |= {"test_customers": int(test.sum()), "repeated_dates": repeats}
+        return Places(np.argsort(order), people.chunk_rows, counts)
 
     # -- second pass: what ----------------------------------------------------------------------------------------------
 
@@ -420,16 +423,16 @@ class Amex:
         folder: ArrayFolder,
         statements: Statements,
         names: tuple[str, ...],
-        index: Mapping[str, np.ndarray],
+        index: Places,
         on_progress: OnProgress,
     ) -> None:
-        place, ends = index["place"], np.cumsum(index["chunk_rows"])
-        train_rows = len(place) - _counts(index)["test_records"]
+        place, ends = index.place, np.cumsum(index.chunk_rows)
+        train_rows = len(place) - index.counts["test_records"]
         types = {name: pa.string() if name in self.vocabulary else pa.float32() for name in names}
         start = folder.done - 1
         for chunk, table in enumerate(statements.read(types, start), start=start):
             end = int(ends[chunk])
-            if len(table) != index["chunk_rows"][chunk]:
+            if len(table) != index.chunk_rows[chunk]:
                 raise DataError(f"{statements.path}: it changed while it was read: delete {folder.work} and start again")
             x, to = self._values(table), place[end - len(table) : end]
             for part in (to < train_rows, to >= train_rows):  # each is an unbroken run of places
@@ -437,9 +440,7 @@ class Amex:
                     folder.write("x", int(to[part][0]), x[part])
             folder.finish_chunk()
             on_progress(end, len(place))
-        counts = _counts(index)
-        folder.finish({"alone": self._alone(counts["repeated_dates"]), "counts": counts})
-        (folder.out / _INDEX).unlink()
+        folder.finish({"alone": self._alone(index.counts["repeated_dates"]), "counts": index.counts})
 
     def _values(self, table: pa.Table) -> np.ndarray:
         """[rows, features] float32, every value in its public range or the constant for a missing one."""
@@ -487,16 +488,6 @@ class Amex:
             ),
             train=f"agt train experiment=amex dataset.path={folder.out.resolve()}",
         )
-
-
-def _counts(index: Mapping[str, np.ndarray]) -> dict[str, int]:
-    return dict(zip(_COUNTS, index["counts"].tolist(), strict=True))
-
-
-def _write_customers(path: Path, index: Index, units: np.ndarray, labels: np.ndarray, test: np.ndarray) -> None:
-    """customer_ID beside the unit, for whoever looks a customer up."""
-    columns = {"customer_ID": index.customers, "unit": units.astype(str), "target": labels, "is_test": test}
-    pa.parquet.write_table(pa.table(columns), path)
 
 
 DAYS = np.datetime64("2017-03-01") + np.cumsum([0, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 28])

@@ -21,9 +21,8 @@ Every record's label is kept or replaced before anyone sees it, so not even the 
 which records there are, get no protection at all.
 
 Formal guarantees
-    Out of 2^64 equally likely draws, each wrong class gets T = ceil(2^64 / (e^epsilon + C - 1)), and the true one the
-    2^64 - (C - 1) T that are left. T is at least the exact share, so right over wrong is at most e^epsilon; for
-    epsilon >= 1e-9 and C <= 1000 the rounding, at most C draws, keeps wrong over right below e^epsilon too.
+    Labels are flipped by the mechanism that agt releases labels by, at stable distance 0, where any label is a neighbour of
+    any other: epsilon-DP for each (agt.mechanisms.optimal, its integer table agt.mechanisms.mechanism).
     What follows sees the flipped labels only: batches are laid out by features, never by an id that may hash the label.
     Training on flipped labels as they are keeps the likeliest class: each wrong one takes the same share.
 
@@ -65,10 +64,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, localcontext
 from functools import cache
 from hashlib import blake2b
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -79,13 +77,15 @@ from torch.nn import functional as F
 
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.composition import ApproximateDP, PureDP
 from agt.mechanisms.objective import Shape, release_objective
+from agt.mechanisms.optimal import RandomizedResponse
 from agt.numeric import SeededRandomness, gaussian_mu, labels_of
 from agt.settings import (
     STRICT,
     BatchConfig,
     ComputeConfig,
+    Count,
     KGridConfig,
     NonNegative,
     Positive,
@@ -136,26 +136,6 @@ class Bench:
     def accuracy(self, weights: Weights, test: Records) -> float:
         """Of the head with these weights on test records, in single precision."""
         return float((self.labels(weights, test.features.astype(np.float32)) == test.labels).mean())
-
-
-class Baseline(Protocol):
-    """A private training method with its settings, all public.
-
-    Attributes:
-        protects: which datasets count as neighbours.
-        caveat: what its guarantee leaves open.
-    """
-
-    protects: ClassVar[str]
-    caveat: ClassVar[str]
-
-    def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """Weights that are (eps, delta)-differentially private, whatever number of queries they answer.
-
-        Raises:
-            ConfigError: the records, the head or the budget are out of the method's reach.
-            UnsoundError: training diverged.
-        """
 
 
 def finite(weights: Weights) -> Weights:
@@ -261,7 +241,7 @@ class DpSgd:
     epochs: Positive
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     decay: NonNegative = 0.0
-    seeds: Annotated[int, Field(ge=1)] = 3
+    seeds: Count = 3
     protects: ClassVar[str] = RECORD
     caveat: ClassVar[str] = "Opacus' secure_mode is off, so the noise's last digits can betray what it was added to"
 
@@ -285,7 +265,7 @@ class DpSgd:
         return Plan(rate, steps, _least_noise(eps, delta, rate, steps))
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """As ``Baseline.fit``. ConfigError too where Opacus cannot take a layer's records apart."""
+        """As ``Baseline`` says. ConfigError too where Opacus cannot take a layer's records apart."""
         model = copy.deepcopy(bench.head).train()
         dtype = next(model.parameters()).dtype
         targets = one_hot(bench.records.labels, bench.classes, bench.training.loss)
@@ -370,32 +350,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-_DRAWS = 2**64
-
-
-def wrong_draws(epsilon: float, classes: int) -> int:
-    """T: of 2^64 draws, how many give any one wrong class; rounded up.
-
-    Raises:
-        ConfigError: epsilon below 1e-9, fewer than 2 classes, or more than 1000.
-    """
-    if not (epsilon >= 1e-9 and 2 <= classes <= 1000):
-        raise ConfigError(
-            f"randomised response on labels takes epsilon >= 1e-9 and 2 to 1000 classes, got {epsilon:g} and {classes}"
-        )
-    with localcontext() as context:
-        context.prec = 60
-        return math.ceil(_DRAWS / (Decimal(epsilon).exp() + classes - 1) * (1 + Decimal(10) ** -40))
-
-
-def flip_labels(labels: np.ndarray, classes: int, epsilon: float, seed: int) -> np.ndarray:
-    """[n] labels, each replaced by another class, uniform, with probability (C - 1)/(e^epsilon + C - 1)."""
-    wrong = np.uint64(wrong_draws(epsilon, classes))
-    draws = np.random.default_rng(seed).integers(0, _DRAWS, size=len(labels), dtype=np.uint64)
-    offset = (draws // wrong).clip(max=np.uint64(classes - 1)).astype(np.int64) + 1  # 1..C-1: another class; C: the same
-    return (labels + offset) % classes
-
-
 @dataclass(frozen=True)
 class LocalRR:
     """The private records' labels flipped, then plain SGD on them. Public records keep their labels."""
@@ -404,9 +358,11 @@ class LocalRR:
     caveat: ClassVar[str] = "protects labels alone, from the trainer too"
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """As ``Baseline.fit``; delta is not spent."""
+        """As ``Baseline`` says; delta is not spent."""
         records = bench.single
-        flipped = np.where(records.public, records.labels, flip_labels(records.labels, bench.classes, eps, seed))
+        response = RandomizedResponse.of(PureDP(eps), bench.classes)
+        drawn = response.release(records.labels, np.zeros_like(records.labels), SeededRandomness(seed))
+        flipped = np.where(records.public, records.labels, drawn)
         rows = (np.ascontiguousarray(row).tobytes() for row in records.features)
         units = np.array([blake2b(row, digest_size=16).hexdigest() for row in rows])
         return train_sgd(bench, Records(records.features, flipped, records.ids, units, records.public))
@@ -416,14 +372,14 @@ class LocalRR:
 class NoisyAgt:
     """Certified training with noise: full batch, ``epochs`` steps of plain SGD at ``lr``, elementwise clip."""
 
-    epochs: Annotated[int, Field(ge=1)]
+    epochs: Count
     lr: Positive
     clip: Positive
     protects: ClassVar[str] = RECORD
     caveat: ClassVar[str] = "the box around these weights holds for every draw, as without noise, and is not released"
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """As ``Baseline.fit``; the proof is in ``agt.training.loop``."""
+        """As ``Baseline`` says; the proof is in ``agt.training.loop``."""
         batch = BatchConfig(n_max=2 * bench.size + 10)
         training = TrainingConfig(loss=bench.training.loss, epochs=self.epochs, lr=self.lr, clip=self.clip, batch=batch)
         plan = BatchPlan.of(batch, self.epochs, bench.size, len(bench.records))
@@ -464,7 +420,7 @@ class Perturbation:
         return (self.clamp * (1 + NORM_SLACK) + 2 * self.tolerance) / self.strength
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """As ``Baseline.fit``, for two classes, labelled 0 and 1, and [n, d] records of norm at most 1, any bias
+        """As ``Baseline`` says, for two classes, labelled 0 and 1, and [n, d] records of norm at most 1, any bias
         coordinate included.
 
         Raises:
@@ -483,6 +439,11 @@ class Perturbation:
         return {"0.weight": theta if one_output else torch.cat([-theta / 2, theta / 2])}
 
 
+# A private training method with its settings, all public. ``protects``: which datasets count as neighbours; ``caveat``: what
+# its guarantee leaves open. ``fit(bench, eps, delta, seed)``: weights that are (eps, delta)-differentially private, whatever
+# number of queries they answer; ConfigError: the records, the head or the budget are out of its reach; UnsoundError: training
+# diverged.
+Baseline = DpSgd | LocalRR | NoisyAgt | Perturbation
 Channels = tuple[int, int]
 
 

@@ -8,7 +8,6 @@ smooth sensitivity (001 Fig 3).
 What one k counts differs between the profiles and between privacy and unlearning; every table says it.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -27,13 +26,13 @@ from agt.mechanisms.published import MECHANISMS
 from agt.mechanisms.weights import weights_budget
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS
-from agt.settings import STRICT, BoxConfig, Positive
+from agt.settings import STRICT, BoxConfig, Count, Positive
 from agt.training.loop import Progress, train
-from agt_cli.report.figures import Grid
+from agt_cli.report.figures import DARKEST, Grid
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import DpSgd
-from .figures import DARKEST, lines, marks, planes, regions
+from .figures import lines, marks, planes, regions
 from .kinds import (
     EVERY,
     Entry,
@@ -53,7 +52,6 @@ from .kinds import (
 )
 from .runs import Finished
 
-Count = Annotated[int, Field(ge=1)]
 Delta = Annotated[float, Field(gt=0, lt=1)]
 LEAST = "{}: least eps within a point"
 
@@ -276,17 +274,22 @@ RATIO = "k at half certified, ours over paper"
 
 @validated(frozen=True, config=STRICT)
 class Variant:
-    """One curve of each profile and claim: what it is called, and its overrides."""
+    """One curve, panel or row: what it is called, its overrides, and which data it is on, where not the experiment's."""
 
     label: str = ""
     run: Overrides = ()
+    data: str = ""
+
+
+Variants = Annotated[tuple[Variant, ...], Field(min_length=1)]
+PLAIN: Variants = (Variant(),)
 
 
 @kind
 def certified_by_k(
     profiles: Profiles,
     run: Overrides = (),
-    variants: Annotated[tuple[Variant, ...], Field(min_length=1)] = (Variant(),),
+    variants: Variants = PLAIN,
     claims: Claims = ("privacy",),
     at: tuple[Count, ...] = (1, 5, 10),
     only: int | None = None,
@@ -507,84 +510,31 @@ Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
 TRAINING_POINTS = 250  # drawn on a map, at most
 
 
-@validated(frozen=True, config=STRICT)
-class Panel:
-    """One map of each profile: its title and the overrides of its run."""
-
-    title: str
-    run: Overrides = ()
-
-
-Panels = Annotated[tuple[Panel, ...], Field(min_length=1)]
-
-
 @kind
 def plane_maps(
     profiles: Profiles,
-    panels: Panels,
+    panels: Variants,
     claims: Claims = ("privacy",),
     levels: tuple[int, ...] = (1, 5, 10, 20, 50, 100, 150),
     resolution: Resolution = 100,
+    eps: Positive | None = None,
 ) -> Kind:
-    """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1)."""
-    columns = [f"certified at k = {k}" for k in levels]
+    """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1).
 
-    def facts(tested: np.ndarray, mapped: np.ndarray) -> dict[str, float]:
-        return dict(zip(columns, (tested[None] >= np.array(levels)[:, None]).mean(axis=1).tolist(), strict=True))
-
-    def shown(rows: pd.DataFrame) -> Shown:
-        label = "stable distance, in k"
-        draw = partial(planes, value=lambda at: at, scale=regions(levels), shades=(0, DARKEST), label=label)
-        caption = (
-            "Regions of the plane by how many records would have to change before the label could; black: decision line."
-        )
-        table = rows[["profile", "claim", "panel", "k counts", "accuracy", *columns]].drop_duplicates()
-        return Shown(table, [Figure(caption, rows, draw)])
-
-    return _maps(profiles, panels, claims, resolution, facts, shown)
-
-
-@kind
-def sensitivity_maps(
-    profiles: Profiles,
-    panels: Panels,
-    resolution: Resolution = 100,
-    eps: Positive = 1.0,
-) -> Kind:
-    """The bound exp(-beta L) on the smooth sensitivity over the plane, beta = eps/6 (001 Fig 3)."""
+    Args:
+        panels: one map each, for each claim and profile; one run is asked about the plane and about its test records.
+        eps: colour the plane by the bound exp(-beta L) on the smooth sensitivity instead, beta = eps/6 (001 Fig 3).
+    """
+    own = {panel.label: panel.run for panel in panels}
+    keys = grid(profile=profiles, claim=claims, panel=own)
 
     def bound(distance: Any) -> Any:
-        return np.exp(-eps / 6 * distance)
+        return np.exp(-(eps or 0) / 6 * distance)
 
-    def facts(tested: np.ndarray, mapped: np.ndarray) -> dict[str, float]:
-        mean, least = float(bound(tested).mean()), float(bound(mapped).min())
-        return {"mean bound, test records": mean, "least bound on the map": least}
-
-    def shown(rows: pd.DataFrame) -> Shown:
-        least = bound(rows["stable_distance"]).min()
-        ends = np.geomspace(max(1e-12, min(least, math.exp(-eps / 6))), 1.0, 9).tolist()
-        scale = (ends, {end: f"{end:.2g}" for end in ends})
-        label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
-        draw = partial(planes, value=bound, scale=scale, shades=(DARKEST, 0), label=label)
-        caption = "Bound on the smooth sensitivity of the label; darker: less noise is needed; black: decision line."
-        columns = ["profile", "panel", "k counts", "mean bound, test records", "least bound on the map"]
-        return Shown(rows[columns].drop_duplicates(), [Figure(caption, rows, draw)])
-
-    return _maps(profiles, panels, ("privacy",), resolution, facts, shown)
-
-
-def _maps(
-    profiles: Profiles,
-    panels: Panels,
-    claims: Claims,
-    resolution: int,
-    facts: Callable[[np.ndarray, np.ndarray], dict[str, float]],
-    shown: Callable[[pd.DataFrame], Shown],
-) -> Kind:
-    """Maps of the plane, one for each panel, claim and profile; ``facts``: columns, of test records' and the map's
-    distances. One run is asked about both."""
-    own = {panel.title: panel.run for panel in panels}
-    keys = grid(profile=profiles, claim=claims, panel=own)
+    def facts(tested: np.ndarray, mapped: np.ndarray) -> Key:
+        if eps:
+            return {"mean bound, test records": bound(tested).mean(), "least bound on the map": bound(mapped).min()}
+        return {f"certified at k = {k}": (tested >= k).mean() for k in levels}
 
     def measure(entry: Entry, key: Key) -> pd.DataFrame:
         name, panel, run = key["profile"], key["panel"], (*own[key["panel"]], f"relation=@{key['claim']}")
@@ -604,10 +554,22 @@ def _maps(
             pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(**known),
         ]
         accuracy = float((labels[len(lifted) :] == dataset.test.labels).mean())
-        about: Key = {"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)}
-        return pd.concat(parts).assign(**key, **about)
+        return pd.concat(parts).assign(**key, **{"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)})
 
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
+
+    def shown(rows: pd.DataFrame) -> Shown:
+        scale, shades, label = regions(levels), (0.0, DARKEST), "stable distance, in k"
+        what = "Regions of the plane by how many records would have to change before the label could;"
+        if eps:
+            least = min(bound(rows["stable_distance"]).min(), bound(1))
+            ends = np.geomspace(max(1e-12, least), 1.0, 9).tolist()
+            scale, shades = (ends, {end: f"{end:.2g}" for end in ends}), (DARKEST, 0.0)
+            label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
+            what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
+        draw = partial(planes, value=bound if eps else lambda at: at, scale=scale, shades=shades, label=label)
+        table = rows.drop(columns=["point", "x1", "x2", "prediction", "stable_distance"]).drop_duplicates()
+        return Shown(table, [Figure(f"{what} black: decision line.", rows, draw)])
 
     return Kind(keys, ("profile", "claim", "panel", "point", "x1", "x2"), rows, shown)

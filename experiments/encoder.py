@@ -38,7 +38,7 @@ from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
-from agt.settings import NonNegative, Positive, schema
+from agt.settings import Count, NonNegative, Positive, schema
 from agt.store import write_atomic
 from agt.training.checkpoint import header_of
 
@@ -68,11 +68,11 @@ class EncoderConfig:
             number of threads: who certifies a run finds the encoder it was trained with, whatever their own ``compute``.
     """
 
-    channels: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (16, 32)
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (100,)
+    channels: tuple[Count, Count] = (16, 32)
+    hidden: tuple[Count, ...] = (100,)
     lr: Positive = 1e-3
-    batch: Annotated[int, Field(ge=1)] = 100
-    epochs: Annotated[int, Field(ge=1)] = 20
+    batch: Count = 100
+    epochs: Count = 20
     balanced: bool = True
     robust: NonNegative = 0.0
     seed: Annotated[int, Field(ge=0)] = 0
@@ -104,7 +104,7 @@ class EncoderConfig:
             _save(path, _train(self, public, shape, outputs, on_progress or (lambda step, steps: None)))
         _restore(model, path, _TRAIN_AGAIN)
         _check_kept(model, path)
-        return Encoder(model, shape, _digest(model), _pretrain_fact(public))
+        return Encoder(model, shape, state_digest(model), _pretrain_fact(public))
 
     def read(self, shelf: FileReader) -> "Encoder":
         """What ``Encoder.save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
@@ -117,7 +117,7 @@ class EncoderConfig:
         model = _fresh(self, shape, ())
         model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
         model.requires_grad_(False).eval()
-        return Encoder(model, shape, _digest(model), void("the record of the run that kept this encoder says it"))
+        return Encoder(model, shape, state_digest(model), void("the record of the run that kept this encoder says it"))
 
 
 @schema
@@ -236,7 +236,7 @@ def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> 
     widths = (*config.hidden, len(tensors[last]) if last in tensors else 1) if dense else ()
     model = _fresh(config, shape, widths)
     _restore(model, path, remedy)
-    return Encoder(model, shape, _digest(model), _weights_fact(config, path))
+    return Encoder(model, shape, state_digest(model), _weights_fact(config, path))
 
 
 def _weights_fact(config: EncoderConfig, path: Path) -> Fact:
@@ -264,7 +264,12 @@ def _train(
     with _deterministic():
         for step, rows in enumerate(_batches(public.labels, config), start=1):
             features, labels = model.conv(torch.from_numpy(images[rows])), torch.from_numpy(public.labels[rows])
-            loss = _loss(model.dense(features), labels)
+            logits = model.dense(features)
+            loss = (
+                F.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
+                if outputs == 1
+                else F.cross_entropy(logits, labels)
+            )
             if config.robust:
                 loss = loss + config.robust * gradient_width(model.dense, features, labels)
             optimizer.zero_grad()
@@ -324,12 +329,6 @@ def _batches(labels: np.ndarray, config: EncoderConfig) -> Iterator[np.ndarray]:
         yield from (order[start : start + config.batch] for start in range(0, len(order), config.batch))
 
 
-def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-    if logits.shape[1] == 1:
-        return F.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
-    return F.cross_entropy(logits, labels)
-
-
 def _image_shape(dataset: Dataset) -> tuple[int, ...]:
     shape = dataset.train.features.shape[1:]
     if len(shape) != 3 or min(shape[1:]) < _STRIDE * (_KERNEL - 1) + _KERNEL:
@@ -380,10 +379,12 @@ def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     return h.hexdigest()
 
 
-def _digest(model: BaseModel) -> str:
+def state_digest(model: nn.Module) -> str:
+    """A hash of a model's tensors, whatever device they are on."""
     h = blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
-        h.update(f"{name}{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+        h.update(f"{name}{tuple(tensor.shape)}".encode())
+        h.update(tensor.contiguous().flatten().view(torch.uint8).numpy())
     return h.hexdigest()
 
 
@@ -397,7 +398,7 @@ def _save(path: Path, model: BaseModel) -> None:
 
 def _stated(model: BaseModel, path: Path) -> dict[str, str]:
     """What a kept file says about itself: its name and its tensors' digest bind it."""
-    return {"format": _FORMAT, "signature": path.stem, "digest": _digest(model)}
+    return {"format": _FORMAT, "signature": path.stem, "digest": state_digest(model)}
 
 
 def _check_kept(model: BaseModel, path: Path) -> None:

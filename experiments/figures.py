@@ -20,7 +20,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from agt_cli.report.figures import COLOURS, DARKEST, LINES, MARKERS, Curves, curves, drawing, ends, keys
+from agt_cli.report.figures import COLOURS, LINES, MARKERS, Curves, curves, drawing, ends, keys
 from agt_cli.report.record import RunRecord
 
 Draw = Callable[[RunRecord, pd.DataFrame, str], None]
@@ -192,6 +192,3 @@ def _draw_plane(
         axes.scatter(here["x1"], here["x2"], s=9, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.35)
     axes.set(aspect="equal", xlim=x[[0, -1]], ylim=y[[0, -1]])
     axes.tick_params(labelsize=8)
-
-
-__all__ = ["DARKEST", "Draw", "lines", "marks", "pictures", "planes", "regions"]

@@ -12,8 +12,6 @@ records, or on a fresh draw of synthetic data; and with the first initialisation
 """
 
 import math
-import resource
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,13 +27,13 @@ from pydantic.dataclasses import dataclass as validated
 from agt.data.embeddings import part_of
 from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
-from agt.settings import STRICT, build
+from agt.settings import STRICT, Count, build
 from agt.store import resolve
 from agt_cli.configuration import composed
 from agt_cli.report.report_md import ball
 
 from .amex import make
-from .certified import HALF, Count, at_half
+from .certified import HALF, at_half
 from .figures import lines
 from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Purpose, Shown, grid, kind, through
 from .runs import Finished, dealt, left_out
@@ -108,7 +106,7 @@ def smallest_batch(
         found = pd.DataFrame([_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)])
         answers = over_seeds(found, rows["size"].iloc[0])
         figures = batch_figures(rows, answers, fraction, k, max((seeds or {}).values(), default=1) > 1)
-        notes = (_agreement(rows, per_doubling), _cost())
+        notes = (_agreement(rows, per_doubling), "Seconds are of training with bounds, of when the run was made.")
         return Shown(found.drop(columns="batch"), figures, notes, measured=answers)
 
     def compared(key: Key) -> Key:
@@ -131,9 +129,9 @@ def batch_figures(
     several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
     every = rows[[*SEARCH, "batch", "certified"]].assign(series=rows["claim"] + " (" + rows["profile"] + ")" + several)
     share = f"certified at k = {k}"
-    caption = f"The smallest batch at which {fraction:.0%} of the test records are certified at k = {k}."
-    caption += (
-        " Median and range of initialisations; a range that reaches the line: some need more than all records." * ranges
+    several_words = " Median and range of initialisations; a range that reaches the line: some need more than all records."
+    caption = (
+        f"The smallest batch at which {fraction:.0%} of the test records are certified at k = {k}.{several_words * ranges}"
     )
     return (
         Figure(caption, smallest, lines(
@@ -154,14 +152,6 @@ def _agreement(rows: pd.DataFrame, per_doubling: int) -> str:
         f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, which assumes that "
         "larger batches certify more; two sizes on either side of each answer were run to check it: "
         + ("every run agrees." if not broken else f"in {broken} of {len(searches)} searches one does not.")
-    )
-
-
-def _cost() -> str:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
-    return (
-        "Seconds are of training with bounds, of when the run was made. Peak memory of this process, statements that "
-        f"are read from the disk included: {peak:.2f} GiB."
     )
 
 
@@ -269,7 +259,6 @@ def _generate(folder: Path, rows: int) -> None:
         outcome.folder.rename(folder)
 
 
-ChosenOn = Literal["halves", "folds", "draw"]
 REPLACED = "the same as records replaced"
 CHOSEN = {
     "halves": "the other half of the test records, in turn",
@@ -334,30 +323,6 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which records choose the settings that others report.
-
-    Attributes:
-        by: as ``frontier`` has it.
-        draw: overrides that make a fresh draw.
-        folds: of the training records.
-    """
-
-    by: ChosenOn
-    draw: Overrides
-    folds: int
-
-    def __post_init__(self) -> None:
-        if bool(self.draw) != (self.by == "draw"):
-            raise ConfigError(f"chosen_on={self.by}: draw says how a fresh draw is made: give it with chosen_on=draw alone")
-
-    @property
-    def told(self) -> Overrides:
-        """What runs whose settings private records chose must say."""
-        return ("training.chosen_on=data",) if self.by == "folds" else ()
-
-
-@dataclass(frozen=True)
 class Round:
     """What each setting reached where it is chosen, and the test records [n] bool that report."""
 
@@ -367,23 +332,24 @@ class Round:
 
 @dataclass(frozen=True)
 class Curve:
-    """One method in one profile."""
+    """One method in one profile; ``draw``, ``folds``: as of ``frontier``."""
 
     entry: Entry
     name: ProfileName
     method: Method
-    choice: Choice
+    draw: Overrides
+    folds: int | None
 
     @cached_property
     def rounds(self) -> list[Round]:
         """Each way to choose, and who then reports."""
-        points, choice = self.method.points, self.choice
+        points = self.method.points
         test = self.entry.data(self.name, self._own(points[0], 0))[0].dataset.test
         everyone = np.ones(len(test), dtype=bool)
-        if choice.by == "folds":
-            return [Round([self._on_folds(point) for point in points], everyone)]
-        runs = [self.run(point, 0, choice.draw) for point in points]
-        if choice.by == "draw":
+        if self.folds:
+            return [Round([self._on_folds(point, self.folds) for point in points], everyone)]
+        runs = [self.run(point, 0, self.draw) for point in points]
+        if self.draw:
             return [Round([Reached.of(run.frame, run.ks) for run in runs], everyone)]
         part = dealt(test.units, 2)
         return [Round([Reached.of(run.frame[part == half], run.ks) for run in runs], part != half) for half in range(2)]
@@ -420,16 +386,17 @@ class Curve:
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
         drawn = (f"{key}='{seed}'" if key.endswith(".key") else f"{key}={seed}" for key in self.method.seeds if seed)
-        return (*self.method.run, *setting, *drawn, *self.choice.told)
+        declared = ("training.chosen_on=data",) if self.folds else ()  # private records chose the settings
+        return (*self.method.run, *setting, *drawn, *declared)
 
     @property
     def _grid(self) -> Overrides:
         return () if self.name == "smoke" else self.method.grid
 
-    def _on_folds(self, setting: Overrides) -> Reached:
+    def _on_folds(self, setting: Overrides, folds: int) -> Reached:
         """What a setting reaches on folds of the training records, from the rest of them; a stable distance grows with the
         number of records, and is scaled to that of all, unless it is of votes, which grows with their number."""
-        overrides, folds = self.entry.overrides(self.name, self._own(setting, 0), self._grid), self.choice.folds
+        overrides = self.entry.overrides(self.name, self._own(setting, 0), self._grid)
         words = f"{self.method.label}, {' '.join(setting)}, fold {{}} of {folds}"
         tables = [left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds) for fold in range(folds)]
         mean = Reached.mean([Reached.of(*table) for table in tables])
@@ -444,9 +411,8 @@ def frontier(
     methods: Annotated[tuple[Method, ...], Field(min_length=1)],
     run: Overrides = (),
     ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 10, 20, 50, 100, 200),
-    chosen_on: ChosenOn = "halves",
     draw: Overrides = (),
-    folds: Annotated[int, Field(ge=2)] = 2,
+    folds: Annotated[int, Field(ge=2)] | None = None,
     initialisations: Count = 3,
     generated: Annotated[int, Field(ge=1000)] | None = None,
     data: Literal["either", "generated"] = "either",
@@ -456,15 +422,16 @@ def frontier(
     Args:
         methods: the curves.
         run: overrides of every method's runs, before its own.
-        ks: for each a point: the most accurate setting of those that certify half at it, where settings are chosen.
-        chosen_on: which records choose: the other half of the test records (both halves in turn, and their mean);
-            folds of the training records; test records of a fresh draw.
-        draw: overrides that make the fresh draw.
-        folds: of the training records.
+        ks: for each a point: the most accurate setting of those that certify half at it, where settings are chosen: on the
+            other half of the test records (both halves in turn, and their mean), unless ``folds`` or ``draw`` is given.
+        folds: so many folds of the training records choose.
+        draw: overrides that make a fresh draw of synthetic data, whose test records choose.
         initialisations: that report each chosen setting.
         generated, data: of AMEX's statements, as ``smallest_batch`` has them.
     """
-    named, choice = {method.label: method for method in methods}, Choice(chosen_on, draw, folds)
+    if draw and folds:
+        raise ConfigError("draw and folds both choose the settings: give one")
+    named, chosen_on = {method.label: method for method in methods}, "folds" if folds else "draw" if draw else "halves"
     keys = [
         {"profile": name, "series": method.label, "k asked": k, "initialisation": seed}
         for name in profiles
@@ -477,7 +444,7 @@ def frontier(
     def rows(entry: Entry) -> pd.DataFrame:
         more = {name: stand_in(entry, name, run, generated, data) if generated else () for name in profiles}
         curves = {
-            (name, label): Curve(entry, name, replace(method, run=(*run, *more[name], *method.run)), choice)
+            (name, label): Curve(entry, name, replace(method, run=(*run, *more[name], *method.run)), draw, folds)
             for name in profiles
             for label, method in named.items()
         }
@@ -495,21 +462,33 @@ def frontier(
         words = found.rename(columns={"series": "method"}).assign(**{"its range": spread, "range of k": reach})
         points = found.drop_duplicates(["series", "settings"]).rename(columns={HALF: "k"})
         points = points.loc[points["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]]
-        caption = "Test accuracy against the k at which half of the test records are certified: median of the "
-        caption += "initialisations, and the range of their accuracies."
+        caption = (
+            "Test accuracy against the k at which half of the test records are certified: median of the initialisations, "
+            "and the range of their accuracies."
+        )
         draw = lines("k", "accuracy", "k at which half of the test records are certified", "accuracy")
         fewer = [label for label, m in named.items() if m.seeds and m.drawn(initialisations) < initialisations]
         cost = [f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."] if fewer else []
         chosen = CHOSEN[chosen_on].split(":")[0] + (", so no row carries a private claim" if chosen_on == "folds" else "")
         notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
-        table = words[TABLE].assign(**{"chosen on": CHOSEN[chosen_on]})
+        table = words[[*TABLE, "data"]].assign(**{"chosen on": CHOSEN[chosen_on]})
         return Shown(table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows})
 
     return Kind(keys, ("profile", "series", "k asked", "initialisation"), rows, shown)
 
 
-TABLE = ["method", "k asked", "accuracy", "its range", HALF, "range of k", "known", "initialisations", "settings"]
-TABLE += ["k counts", "data"]
+TABLE = [
+    "method",
+    "k asked",
+    "accuracy",
+    "its range",
+    HALF,
+    "range of k",
+    "known",
+    "initialisations",
+    "settings",
+    "k counts",
+]
 FRONTIER_NOTES = (
     "Settings were chosen with the first initialisation, on {}. A point is "
     "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "

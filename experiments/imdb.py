@@ -21,9 +21,10 @@ from agt.data.dataset import DataError, content_ids, hash_split, row_words
 from agt.data.files import open_columns, require
 from agt.data.labelled import class_indices
 from agt.errors import AgtError, ConfigError, DataMissing, first_line
-from agt.settings import schema
+from agt.settings import Count, schema
 from agt.store import resolve
 
+from .encoder import state_digest
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 
 CLASSES = ("0", "1")
@@ -248,7 +249,7 @@ def load_embedder(
     if tokens > limit:
         raise ConfigError(f"prepare.tokens={tokens}: this model reads at most {limit} tokens")
     width = int(model.config.hidden_size)
-    digests = {"weights": _digest(model), "tokenizer": _tokenizer_digest(tokenizer)}
+    digests = {"weights": state_digest(model), "tokenizer": _tokenizer_digest(tokenizer)}
     model = model.to(device=device, dtype=getattr(torch, dtype)).requires_grad_(False).eval()
     return Embedder(model, tokenizer, width, device, dtype, tokens, pooling, digests)
 
@@ -287,27 +288,19 @@ def _alike(lengths: list[int], batch: int) -> Iterator[list[int]]:
     yield from (order[start : start + batch] for start in range(0, len(order), batch))
 
 
-def _digest(model: Any) -> str:
-    h = blake2b(digest_size=16)
-    for name, tensor in sorted(model.state_dict().items()):
-        h.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        h.update(tensor.contiguous().flatten().view(torch.uint8).numpy())
-    return h.hexdigest()
-
-
 def _tokenizer_digest(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     text = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-Count = Annotated[int, Field(ge=1)]
 _COMMAND = "agt data prepare imdb"
+CENTER = "center.npy is the mean of the {} test records alone, declared public by whoever prepared them"
 
 
 @schema
 class Imdb:
-    """Writes x [n, width], label, id, is_test, and center [width], for ``dataset=imdb``.
+    """Writes x [n, width], label, id, is_test, and center [width], the mean of the test records, for ``dataset=imdb``.
 
     Attributes:
         out: the folder to write; relative to ``data_dir``.
@@ -322,11 +315,9 @@ class Imdb:
         pooling: of a review's token vectors into one.
         device: cpu or cuda.
         dtype: the model's arithmetic.
-        stored: the dtype of x on the disk.
         batch: reviews embedded at once; above 1 a review's last digits may depend on its neighbours (condition b).
         chunk: reviews between two points that an interrupted run can go on from.
         test_fraction, split_key: public rate and key of the hash that makes a review a test record.
-        center: the mean of the test records, which whoever runs this declares public; or zeros.
     """
 
     out: Path
@@ -341,12 +332,10 @@ class Imdb:
     pooling: Pooling = "mean"
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    stored: Literal["float32", "float16"] = "float32"
     batch: Count = 1
     chunk: Count = 256
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split_key: str = "imdb"
-    center: Literal["test", "zero"] = "test"
 
     def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
         """Write the folder, or finish the one that an interrupted run left.
@@ -394,7 +383,7 @@ class Imdb:
 
     def _settings(self, reviews: Reviews, embedder: Embedder) -> Mapping[str, Any]:
         """All that a single bit of the result depends on."""
-        names = ("tokens", "pooling", "dtype", "stored", "batch", "chunk", "limit", "test_fraction", "split_key", "center")
+        names = ("tokens", "pooling", "dtype", "batch", "chunk", "limit", "test_fraction", "split_key")
         return {
             "prepare": {name: getattr(self, name) for name in names},
             "reviews": {"records": len(reviews.ids), "digest": reviews.digest},
@@ -412,36 +401,19 @@ class Imdb:
     ) -> None:
         n, width = len(reviews.ids), embedder.width
         small = {"label": reviews.labels.astype(np.uint8), "id": reviews.ids, "is_test": test}
-        folder.allocate({"x": ((n, width), self.stored), "center": ((width,), "float64")})
+        folder.allocate({"x": ((n, width), "float32"), "center": ((width,), "float64")})
         folder.allocate({name: (array.shape, array.dtype.str) for name, array in small.items()})
         for name, array in small.items():
             folder.write(name, 0, array)
         for chunk in range(folder.done, math.ceil(n / self.chunk)):
             start = chunk * self.chunk
             texts = reviews.texts[start : start + self.chunk]
-            folder.write("x", start, self._stored(embedder.embed(texts, self.batch)))
+            folder.write("x", start, embedder.embed(texts, self.batch))
             folder.finish_chunk()
             on_progress(start + len(texts), n)
-        folder.write("center", 0, self._center(folder.read("x"), test))
+        folder.write("center", 0, folder.read("x")[test].mean(axis=0, dtype=np.float64))
         alone = self._alone()
-        folder.finish({"alone": {"rows": alone, "units": alone}, "center": self._center_fact(int(test.sum()))})
-
-    def _stored(self, x: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            stored = x.astype(self.stored)
-        if not np.isfinite(stored).all():
-            raise DataError(f"a vector reaches {np.abs(x).max():g}, beyond float16: use prepare.stored=float32")
-        return stored
-
-    def _center(self, x: np.ndarray, test: np.ndarray) -> np.ndarray:
-        if self.center == "zero":
-            return np.zeros(x.shape[1])
-        return np.asarray(x[test], dtype=np.float64).mean(axis=0)
-
-    def _center_fact(self, tests: int) -> str:
-        if self.center == "zero":
-            return "center.npy is zero"
-        return f"center.npy is the mean of the {tests} test records alone, declared public by whoever prepared them"
+        folder.finish({"alone": {"rows": alone, "units": alone}, "center": CENTER.format(int(test.sum()))})
 
     def _alone(self) -> Mapping[str, Any]:
         """Condition b, as far as this preparation goes."""
@@ -465,7 +437,7 @@ class Imdb:
                 f"{n} reviews of {reviews.source}, embedded by {model}",
                 f"pooling: {self.pooling} over each review's first {self.tokens} tokens",
                 f"{tests} test records, by a hash of each review's id under the public key '{self.split_key}'",
-                self._center_fact(tests),
+                CENTER.format(tests),
                 str(self._alone()["why"]),
             ),
             train=f"agt train experiment=imdb dataset.path={folder.out.resolve()}{declared}",

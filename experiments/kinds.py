@@ -203,13 +203,6 @@ def load_experiment(name: str) -> Experiment:
     return validate(Experiment, node, f"experiments/{name}.yaml")
 
 
-def settings_for(artifact: Artifact, profiles: Mapping[ProfileName, Profile]) -> dict[str, Any] | None:
-    """The kind's settings for these profiles; None if the artifact is left out of them."""
-    if "smoke" not in profiles:
-        return artifact.settings
-    return None if artifact.smoke is None else {**artifact.settings, **artifact.smoke}
-
-
 Overrides = tuple[str, ...]
 Purpose = Literal["privacy", "unlearning"]
 Profiles = Mapping[ProfileName, Profile]

@@ -21,10 +21,11 @@ from agt.audit.neighbours import COMES, SIDES, Edited, neighbours_of
 from agt.data.dataset import Records
 from agt.errors import AgtError
 from agt.models.model import Model, fit
+from agt.settings import Count
 from agt_cli.audit.certificate import ascent, bounds_of, leads
 from agt_cli.runs.prepare import Prepared, RunSettings
 
-from .certified import Count, Panels
+from .certified import Variants
 from .figures import marks
 from .kinds import Entry, Figure, Key, Kind, ProfileName, Profiles, Shown, grid, kind, once, through
 
@@ -37,7 +38,7 @@ SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)",
 
 @kind
 def looseness(
-    profiles: Profiles, small: Panels, large: Panels, queries: Count = 5, only: tuple[ProfileName, ...] = ()
+    profiles: Profiles, small: Variants, large: Variants, queries: Count = 5, only: tuple[ProfileName, ...] = ()
 ) -> Kind:
     """How many records it takes to change each label: certified, exact, attacked.
 
@@ -47,7 +48,7 @@ def looseness(
         queries: the first of the test records.
         only: the profiles that it is for; none: all.
     """
-    panels = {panel.title: (size, panel.run) for size, each in ((SMALL, small), (LARGE, large)) for panel in each}
+    panels = {panel.label: (size, panel.run) for size, each in ((SMALL, small), (LARGE, large)) for panel in each}
     keys = grid(profile=[name for name in profiles if not only or name in only], panel=panels)
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:

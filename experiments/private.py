@@ -40,7 +40,7 @@ from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy
 from agt.numeric import SeededRandomness, labels_of
-from agt.settings import STRICT, BatchConfig, Positive, TrainingConfig
+from agt.settings import STRICT, BatchConfig, Count, Positive, TrainingConfig
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .baselines import (
@@ -58,7 +58,7 @@ from .baselines import (
     of_one,
     train_sgd,
 )
-from .certified import Count, Delta
+from .certified import Delta
 from .figures import lines, marks
 from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Shown, grid, kind, once, through, wide
 from .removal import Removing, budget, column_of, mean_bounds, named, removing, settings_of
@@ -66,21 +66,12 @@ from .removal import Removing, budget, column_of, mean_bounds, named, removing, 
 EXACT = "release_weights"
 
 
-@validated(frozen=True, config=STRICT)
-class Strengths:
-    """Lambda of output and of objective perturbation, against the sum of the losses, and the clamp of both."""
-
-    output: Positive
-    objective: Positive
-    clamp: Annotated[float, Field(gt=0, le=1)] = 1.0
-
-
 @kind
 def private_trainings(
     profiles: Profiles,
     run: Overrides,
     dpsgd: DpSgd,
-    perturbed: Strengths,
+    perturbed: tuple[Perturbation, ...],
     noisy: NoisyAgt,
     eps: tuple[Positive, ...] = (0.1, 0.5, 1.0, 10.0),
     delta: Delta = 1e-5,
@@ -95,8 +86,7 @@ def private_trainings(
     """
     methods: dict[str, Baseline] = {
         "DP-SGD": dpsgd,
-        "objective perturbation": Perturbation("objective", perturbed.objective, perturbed.clamp),
-        "output perturbation": Perturbation("output", perturbed.output, perturbed.clamp),
+        **{f"{each.method} perturbation": each for each in perturbed},
         "noise inside AGT": noisy,
         "randomised labels": LocalRR(),
     }
@@ -404,19 +394,20 @@ def private_features(
         strength: the head's lambda.
         data: which data it is, where it is not the experiment's.
     """
-    keys = grid(profile=profiles, way=(BELOW, ALONE), eps=eps, **named(data))
+    seeds = range(dpsgd.seeds)
+    keys = grid(profile=profiles, way=(BELOW, ALONE), eps=eps, **named(data), seed=seeds)
 
     def plain(prepared: Prepared, settings: RunSettings) -> list[Key]:
         bench = _bench_of_network(prepared.dataset, network, 0)
         return [{"accuracy": bench.accuracy(train_sgd(bench, bench.single), prepared.dataset.test)}]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, total, way = key["profile"], key["eps"], key["way"]
+        name, total, way, seed = key["profile"], key["eps"], key["way"], key["seed"]
         profile = profiles[name]
         share = (1.0, 1.0) if way == ALONE else (1 - 1 / SHARE, 0.1)  # of eps and of delta, for the network
         one = of_one(share[0] * total, share[1] * delta, removals, profile.accounting == "paper")
 
-        def make(seed: int, prepared: Prepared, settings: RunSettings) -> list[Key]:
+        def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             started = time.perf_counter()
             bench = _bench_of_network(prepared.dataset, network, seed)
             weights = dpsgd.fit(bench, *one, seed)
@@ -431,16 +422,10 @@ def private_features(
             found = {"removal": time.perf_counter() - started, "sigma": sigma}
             return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]
 
-        about = f"{way}, eps = {total:g} ({name})"
         of = replace(dpsgd, seeds=1)  # how many others there are changes no training
-        on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {of} {network}"
-        seeds = range(dpsgd.seeds)
-        each = [once(entry, name, run, f"{about}, seed {i}", partial(make, i), f"{on} {i}")[0] for i in seeds]
-        found = {column: float(np.mean([row[column] for row in each])) for column in each[0]}
-        accuracies = [row["accuracy"] for row in each]
-        found |= {"low": min(accuracies), "high": max(accuracies)}
-        first, label = next(iter(profiles)), "the network without privacy"
-        public = once(entry, first, run, label, plain, f"plain {network}")[0]
+        on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {of} {network} {seed}"
+        found = once(entry, name, run, f"{way}, eps = {total:g} ({name}), seed {seed}", make, on)[0]
+        public = once(entry, next(iter(profiles)), run, "the network without privacy", plain, f"plain {network}")[0]
         yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
     def head(entry: Entry, name: ProfileName, seen: Prepared, unit: float, seed: int) -> tuple[Removing, float]:
@@ -459,13 +444,16 @@ def private_features(
         level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
         draw = lines("eps", "accuracy", f"eps of {removals} removals", "test accuracy", **level)
         caption = f"Test accuracy against the eps of {removals} removals (delta = {delta:g}): mean and range of seeds."
-        figure = Figure(caption, rows[["eps", "series", "accuracy", "low", "high"]], draw)
-        return Shown(rows, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
+        groups = rows.groupby(["profile", "way", "eps", *named(data), "series"], sort=False)
+        ends = groups["accuracy"].agg(low="min", high="max")
+        table = groups.mean().drop(columns="seed").join(ends).reset_index()
+        figure = Figure(caption, table[["eps", "series", "accuracy", "low", "high"]], draw)
+        return Shown(table, [figure], tuple(note.format(removals) for note in FEATURES_NOTES))
 
     def compared(key: Key) -> Key:
         return {f"{key['way']}, eps = {key['eps']:g}": "accuracy"}
 
-    return Kind(keys, ("profile", "way", "eps"), through(keys, measure), shown, compared)
+    return Kind(keys, ("profile", "way", "eps", "seed"), through(keys, measure), shown, compared)
 
 
 FEATURES_NOTES = (

@@ -35,7 +35,7 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel, RemovalModel, training_rows
 from agt.models.model import EnsembleModel, VoteCertificates, accuracy, fit
 from agt.numeric import gaussian_mu
-from agt.settings import STRICT, Positive, RemovalConfig
+from agt.settings import STRICT, Count, Positive, RemovalConfig
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import shards
 from agt.training.erm import Objective
@@ -43,7 +43,7 @@ from agt.unlearning.newton import NewtonStep, RemovableHead, brought_within, wor
 from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
 from agt_cli.runs.prepare import Prepared, RunSettings
 
-from .certified import Count, Delta
+from .certified import Delta, Variant, Variants
 from .figures import lines, marks, pictures
 from .kinds import (
     EVERY,
@@ -135,7 +135,7 @@ def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
 
 
 ENDS = ["accuracy", "low", "high"]  # a mean and its range
-ROUNDS = 8  # of finding the sigma that a number of removals needs
+
 Strengths = Annotated[tuple[Positive, ...], Field(min_length=1)]
 
 
@@ -296,7 +296,7 @@ def removal_budgets(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         name, strength, profile = key["profile"], key["lambda"], profiles[key["profile"]]
         unit, sigma = budget(profile, 1.0, key["eps"], delta), 1.0
-        for _ in range(ROUNDS):  # with more noise the weights are longer, and a removal's bound is another
+        for _ in range(8):  # with more noise the weights are longer, and a removal's bound is another
             found = averaged(entry, name, run, strength, sigma, draws, records)
             needed = removals * found[column_of(profile)] / unit
             if 0.9 * sigma <= needed <= sigma:
@@ -441,15 +441,6 @@ def removal_difficulty(profiles: Profiles, run: Overrides, shown: Annotated[int,
     return Kind(keys, ("profile", "side", "rank"), rows, drawn)
 
 
-@validated(frozen=True, config=STRICT)
-class Timed:
-    """A row of Table 1: what it is called, which data it is on in words, and the overrides of its run."""
-
-    label: str
-    data: str
-    run: Overrides = ()
-
-
 TIMES_NOTES = (
     "Training: Newton's method to a gradient of 1e-5 or less, from vectors or pixels on, with all that removals need. "
     "003 trains by L-BFGS on another machine. Removal: the median of several.",
@@ -459,13 +450,11 @@ TIMES_NOTES = (
 
 
 @kind
-def removal_times(
-    profiles: Profiles, rows: Annotated[tuple[Timed, ...], Field(min_length=1)], removals: Count = 50, anew: Count = 3
-) -> Kind:
+def removal_times(profiles: Profiles, rows: Variants, removals: Count = 50, anew: Count = 3) -> Kind:
     """Seconds of one removal beside seconds of training (003 Table 1).
 
     Args:
-        rows: runs of certificate=removal.
+        rows: runs of certificate=removal, each with the data that it is on in words.
         removals: how many are timed; the median counts. Of ``anew`` where the Hessian is formed for each, as in 003.
     """
     by_label = {row.label: row.run for row in rows}
@@ -582,24 +571,19 @@ WAITING_NOTES = (
 )
 
 
-@validated(frozen=True, config=STRICT)
-class Served:
-    """One data set and what is trained on it.
+@validated(frozen=True, config=STRICT, kw_only=True)
+class Served(Variant):
+    """One data set, the overrides of its data, and what is trained on it.
 
     Attributes:
-        label, data: what figures and tables call it.
-        run: overrides of its data.
         removal: of a head with certificate=removal.
         certified: of a linear head with certificates in closed form.
         ensemble: of an ensemble, added to ``certified``'s.
     """
 
-    label: str
-    data: str
     removal: Overrides
     certified: Overrides
     ensemble: Overrides
-    run: Overrides = ()
 
 
 @kind

@@ -10,10 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
 import pandas as pd
 from pydantic import Field
@@ -24,8 +22,8 @@ from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
 from agt.store import Broken, parse_object, read_file, resolve, write_atomic
 from agt_cli.configuration import composed, only_keys
-from agt_cli.report.console import Console, show
-from agt_cli.report.markdown import markdown_table, page, plain, report_page
+from agt_cli.report.console import Console
+from agt_cli.report.markdown import markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 from agt_cli.report.report_md import figures_section
@@ -43,7 +41,6 @@ from .kinds import (
     Published,
     Shown,
     load_experiment,
-    settings_for,
 )
 from .runs import Finished, Runs, without_proof
 
@@ -97,7 +94,7 @@ def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequen
         {
             "source": section.source,
             "title": section.title,
-            "seconds": max(section.seconds, section.needed),
+            "seconds": round(max(section.seconds, section.needed)),
             "figures": section.captions,
             "compared": json.loads(section.compared.to_json(orient="records")) if not section.compared.empty else [],
         }
@@ -108,7 +105,7 @@ def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequen
 
 
 def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
-    """All experiments: setting, published, ours, time and memory, what k counts, what was substituted.
+    """All experiments: setting, published, ours, time and memory, what k counts, what was substituted, every figure.
 
     Args:
         found: title -> (record's folder name, its summary).
@@ -118,40 +115,16 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
         parts += [f"## {title}", f"Data: {one['data']}. Report: [{folder}]({folder}/report.html)."]
         parts += ["\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items())]
         names = list(one["profiles"])
-        rows = []
-        for artifact in one["artifacts"]:
-            about = (artifact["source"], f"{artifact['seconds']:.0f}")
-            for line in artifact["compared"] or [{}]:
-                values = (
-                    _markdown_cell(line.get(key, "-")) for key in ("what", "published", *names, "measured on", "difference")
-                )
-                rows.append((*about, *values))
         columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
+        rows = [
+            [_cell({**artifact, **line}.get(column, "-")) for column in columns]
+            for artifact in one["artifacts"]
+            for line in artifact["compared"] or [{}]
+        ]
         parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
-    return "\n\n".join(parts) + "\n"
-
-
-def gallery(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
-    """index.html of all reproductions: every figure, with its caption, and a way to its report.
-
-    Args:
-        found: as of ``overview``.
-    """
-    body = (
-        '<h1>The papers, reproduced</h1>\n<p>Ours beside the published numbers: <a href="overview.html">overview</a>.</p>\n'
-    )
-    for title, (folder, one) in found.items():
-        place = quote(folder)
-        link = f'<a href="{place}/report.html">report: every figure and table</a>'
-        body += f'<h2>{escape(title)}</h2>\n<p>{escape(str(one["data"]))} · {link}</p>\n<div class="cards">\n'
         for artifact in one["artifacts"]:
-            for name, caption in artifact.get("figures", {}).items():
-                picture = f"{place}/figures/{quote(name)}.png"
-                words = f"<strong>{escape(artifact['source'])}</strong> {escape(caption)}"
-                image = f'<img src="{picture}" alt="{escape(caption)}" loading="lazy">'
-                body += f'<figure><a href="{picture}">{image}</a><figcaption>{words}</figcaption></figure>\n'
-        body += "</div>\n"
-    return page("The papers, reproduced", body, "'self' file:")
+            parts += figures_section(artifact["source"], artifact["figures"], f"{folder}/figures")
+    return "\n\n".join(parts) + "\n"
 
 
 def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -172,15 +145,13 @@ def _section(section: Section, data: str) -> list[str]:
     parts += figures_section(data, section.captions)
     for table in (section.compared, section.table):
         if not table.empty:
-            parts.append(
-                markdown_table(tuple(map(str, table.columns)), [tuple(map(_markdown_cell, row)) for row in table.values])
-            )
+            parts.append(markdown_table(tuple(map(str, table.columns)), [tuple(map(_cell, row)) for row in table.values]))
     if section.notes:
         parts.append("\n".join(f"- {plain(note)}" for note in section.notes))
     return parts
 
 
-def _markdown_cell(value: object) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -330,8 +301,10 @@ def _kind(name: str, experiment: Experiment, artifact: Artifact, profiles: Mappi
         raise ConfigError(f"{where}: unknown kind {artifact.kind!r}")
     whole = {name: experiment.profiles[name] for name in BOTH if name in experiment.profiles}
     check_published(KINDS[artifact.kind](whole, artifact.settings, where), artifact.published, where)
-    settings = settings_for(artifact, profiles)
-    return None if settings is None else KINDS[artifact.kind](profiles, settings, where)
+    if "smoke" in profiles and artifact.smoke is None:
+        return None
+    settings = {**artifact.settings, **((artifact.smoke or {}) if "smoke" in profiles else {})}
+    return KINDS[artifact.kind](profiles, settings, where)
 
 
 def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:
@@ -413,13 +386,12 @@ def _words(profile: Profile) -> str:
 
 
 def _refresh_overview(folder: Path, console: Console) -> None:
-    """Write an overview and a page of every figure beside the records: of the newest finished one of each experiment."""
-    found = summaries(folder)
-    words = overview(found)
-    pages = {"overview.md": words, "overview.html": report_page(words, lambda name: None), "index.html": gallery(found)}
-    for name, text in pages.items():
+    """Write an overview beside the records: of the newest finished one of each experiment, with its figures."""
+    words = overview(summaries(folder))
+    page = report_page(words, lambda name: (folder / name).read_bytes() if (folder / name).is_file() else None)
+    for name, text in {"overview.md": words, "overview.html": page}.items():
         write_atomic(folder / name, text.encode())
-    console.note(f"overview: {folder / 'overview.md'}; every figure: {folder / 'index.html'}")
+    console.note(f"overview, with every figure: {folder / 'overview.html'}")
 
 
 def _show(section: Section, console: Console) -> None:
@@ -431,12 +403,5 @@ def _show(section: Section, console: Console) -> None:
     console.table(
         f"{section.source}: {section.title} ({data})",
         tuple(str(column) for column in table.columns),
-        [tuple(_cell(v) for v in row) for row in table.itertuples(index=False)],
+        [tuple(map(_cell, row)) for row in table.values],
     )
-
-
-def _cell(value: object) -> str:
-    """A cell on a terminal: three digits behind the point, or an exponent where those would be zeros."""
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else show(value)

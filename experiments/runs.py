@@ -22,19 +22,19 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.conditions import Condition
+from agt.certificates.votes import published_vote
 from agt.data.dataset import keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.planning import Evidence
-from agt.models.model import Model
+from agt.models.model import Model, VoteCertificates
+from agt.models.votes import Votes
 from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
 from agt.store import seal, unseal, write_atomic
 from agt_cli.choices import bound, declares, hashes
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console
-from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepare, settings_to_train
-
-from .answers import answers
+from agt_cli.runs.prepare import Prepared, RunSettings, certifying, fit, prepare, settings_to_train
 
 
 def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
@@ -70,9 +70,6 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: damaged or edited ({error}): delete it to compute it again") from None
     return pd.read_parquet(BytesIO(table)), head["facts"]
-
-
-PLACES = ("output_dir", "data_dir")
 
 
 @dataclass(frozen=True)
@@ -253,7 +250,7 @@ def signature(
         on: which queries, in a word.
         queries: [n, ...] the queries themselves, where they are not the test records.
     """
-    what = {key: value for key, value in config.items() if key not in PLACES}
+    what = {key: value for key, value in config.items() if key not in ("output_dir", "data_dir")}
     for part, places in (("dataset", ("data_dir", "path", "download")), ("model", ("encoder",))):
         what[part] = {key: value for key, value in what.get(part, {}).items() if key not in places}
     encoder = config.get("model", {}).get("encoder")
@@ -291,6 +288,29 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 def _code(targets: tuple[str, ...]) -> str:
     """The digest of the code that results come from, read once."""
     return code_digest(("agt_cli", __name__, *targets))
+
+
+def answers(
+    model: Model, features: np.ndarray, prepared: Prepared, labels: np.ndarray | None, console: Console
+) -> tuple[pd.DataFrame, tuple[int, ...]]:
+    """Certify queries.
+
+    Args:
+        features: [n, ...] the queries.
+        labels: [n] their true ones, where they are known.
+
+    Returns:
+        ``Finished.frame`` and ``Finished.ks``.
+    """
+    with certifying(model, console) as on_progress:
+        certificates = model.certify(features, on_progress=on_progress)
+    frame = pd.DataFrame({"prediction": certificates.prediction, "distance": certificates.stable_distance})
+    if labels is not None:
+        frame["label"] = labels
+    if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
+        frame["gap"] = certificates.tally
+        frame["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
+    return frame, () if isinstance(model, Votes) else certificates.ks
 
 
 KEY = "halves"  # public key of the hash

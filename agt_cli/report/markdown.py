@@ -251,18 +251,17 @@ def report_page(markdown: str, figures: Figures) -> str:
     return page(title, _parser().renderer.render(tokens, _parser().options, {"figures": figures}))
 
 
-def page(title: str, body: str, pictures: str = "data:") -> str:
+def page(title: str, body: str) -> str:
     """A whole page.
 
     Args:
         title: as text.
         body: as HTML, in which every name is escaped.
-        pictures: where pictures may come from (the policy's img-src).
     """
     style, script = ((PARTS / name).read_text(encoding="utf-8") for name in ("style.css", "sort.js"))
     title, body = escape(visible(title)), visible(body, keep="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src {pictures}"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

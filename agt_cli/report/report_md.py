@@ -209,14 +209,15 @@ def counts_section(relation: RelationConfig) -> list[str]:
     return ["## What k counts", text]
 
 
-def figures_section(dataset: str, captions: Mapping[str, str]) -> list[str]:
+def figures_section(dataset: str, captions: Mapping[str, str], folder: str = "figures") -> list[str]:
     """Each figure of a record with its caption.
 
     Args:
         captions: figure name -> what it shows.
+        folder: where they are, from the page.
     """
     words = {name: plain(text) for name, text in captions.items()}
-    return [f"![{text}](figures/{name}.png)\n\n*{plain(dataset)}. {text}*" for name, text in words.items()]
+    return [f"![{text}]({folder}/{name}.png)\n\n*{plain(dataset)}. {text}*" for name, text in words.items()]
 
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:

@@ -35,7 +35,6 @@ from experiments.baselines import Bench, features, network, of_one
 from experiments.certified import HALF
 from experiments.frontier import (
     MONOTONE,
-    Choice,
     Curve,
     Method,
     Reached,
@@ -218,7 +217,7 @@ def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
 @pytest.mark.sweep
 def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
-    section = made(here, tmp_path / "r", methods=[LINEAR], ks=[1], chosen_on="folds", folds=3)
+    section = made(here, tmp_path / "r", methods=[LINEAR], ks=[1], folds=3)
     assert "no private claim" in section.table["chosen on"].iloc[0]
     assert any("condition e does not hold" in note for note in section.notes)
     overrides = [*PUBLIC_BLOBS, "relation=add_remove", *LINEAR["run"], *LINEAR["settings"][0], "training.chosen_on=data"]
@@ -228,7 +227,7 @@ def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tm
     for fold, table in enumerate(tables):
         assert table["label"].tolist() == train.labels[part == fold].tolist()
     method = Method(**{**LINEAR, "run": tuple(LINEAR["run"])})  # type: ignore[arg-type]
-    curve = Curve(here, "ours", method, Choice("folds", (), 3))
+    curve = Curve(here, "ours", method, (), 3)
     halves = [Reached.of(table, range(21)).half for table in tables]
     assert curve.rounds[0].seen[0].half == pytest.approx(np.mean(halves) * 3 / 2)
     assert curve.rounds[0].reports.all()
@@ -239,7 +238,7 @@ def test_distances_of_votes_are_chosen_as_they_are_and_keys_are_drawn(tmp_path: 
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
     run, members = ("model=linear", "certificate=votes", "training=recipe"), ("ensemble.members=9",)
     method = Method(label="votes", run=run, settings=(members,), seeds=("ensemble.key",))
-    curve = Curve(here, "ours", method, Choice("folds", (), 2))
+    curve = Curve(here, "ours", method, (), 2)
     own = here.overrides("ours", (*run, *members, "training.chosen_on=data"))
     halves = [Reached.of(*left_out(here.runs, own, "a fold", fold, 2)) for fold in range(2)]
     assert curve.rounds[0].seen[0] == Reached.mean(halves)
@@ -250,7 +249,7 @@ def test_distances_of_votes_are_chosen_as_they_are_and_keys_are_drawn(tmp_path: 
 
 def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
-    rows = rows_of(here, methods=[LINEAR], ks=[1], chosen_on="draw", draw=["dataset.seed=7"])
+    rows = rows_of(here, methods=[LINEAR], ks=[1], draw=["dataset.seed=7"])
     own = [*PUBLIC_BLOBS, "relation=add_remove", *LINEAR["run"]]
     fresh = [here.runs.finished([*own, *setting, "dataset.seed=7"], "by hand") for setting in LINEAR["settings"]]
     place = best([Reached.of(run.frame, run.ks) for run in fresh], 1)
@@ -763,7 +762,7 @@ SETTINGS: dict[str, Any] = {
     "eps": [0.002, 100.0],
     "seeds": 3,
     "dpsgd": {"batch": 300, "lr": 4.0, "clip": 0.5, "epochs": 5},
-    "perturbed": {"output": 10.0, "objective": 10000.0},
+    "perturbed": [{"method": "objective", "strength": 10000.0}, {"method": "output", "strength": 10.0}],
     "noisy": {"epochs": 10, "lr": 4.0, "clip": 0.1},
 }
 SAMPLED = ("DP-SGD", "objective perturbation", "output perturbation", "noise inside AGT", "randomised labels")
