@@ -439,10 +439,10 @@ class Perturbation:
         return {"0.weight": theta if one_output else torch.cat([-theta / 2, theta / 2])}
 
 
-# A private training method with its settings, all public. ``protects``: which datasets count as neighbours; ``caveat``: what
-# its guarantee leaves open. ``fit(bench, eps, delta, seed)``: weights that are (eps, delta)-differentially private, whatever
-# number of queries they answer; ConfigError: the records, the head or the budget are out of its reach; UnsoundError: training
-# diverged.
+# A private training method with its settings, all public. ``protects``: which datasets count as neighbours; ``caveat``:
+# what its guarantee leaves open. ``fit(bench, eps, delta, seed)``: weights that are (eps, delta)-differentially private,
+# whatever number of queries they answer; ConfigError: the records, the head or the budget are out of its reach;
+# UnsoundError: training diverged.
 Baseline = DpSgd | LocalRR | NoisyAgt | Perturbation
 Channels = tuple[int, int]
 

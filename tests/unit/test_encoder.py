@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 from synthetic import refused
 from torch import nn
+from torch.nn import functional as F
 
 from agt.data.blobs import Blobs
 from agt.data.dataset import DataError, Dataset, Records
@@ -289,11 +290,14 @@ def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
     start = {name: value.detach().clone() for name, value in dense.named_parameters()}
     count = sum(value.numel() for value in start.values())
 
+    def loss(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        if outputs == 1:
+            return F.binary_cross_entropy_with_logits(logits[:, 0], label.to(logits.dtype))
+        return F.cross_entropy(logits, label)
+
     def gradients(point: dict[str, torch.Tensor]) -> torch.Tensor:
         dense.load_state_dict(point)
-        rows = [
-            torch.autograd.grad(module._loss(dense(x[i : i + 1]), y[i : i + 1]), list(dense.parameters())) for i in range(6)
-        ]
+        rows = [torch.autograd.grad(loss(dense(x[i : i + 1]), y[i : i + 1]), list(dense.parameters())) for i in range(6)]
         return torch.stack([torch.cat([g.ravel() for g in row]) for row in rows])
 
     seen = torch.stack(

@@ -257,10 +257,9 @@ def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
     assert rows["accuracy"].tolist() == [reporting.accuracy]
 
 
-@pytest.mark.parametrize("settings", [{"chosen_on": "draw"}, {"draw": ["dataset.seed=1"]}])
-def test_a_draw_is_given_where_one_chooses_and_there_alone(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="chosen_on="):
-        KINDS["frontier"](OURS, {"methods": [LINEAR], **settings}, "here")
+def test_not_both_a_draw_and_folds_choose() -> None:
+    with pytest.raises(ConfigError, match="draw and folds both choose"):
+        KINDS["frontier"](OURS, {"methods": [LINEAR], "draw": ["dataset.seed=1"], "folds": 2}, "here")
 
 
 @pytest.mark.sweep
@@ -387,7 +386,7 @@ MINIMISED = ("certificate=erm", "training=recipe", "training.weight_decay=0.03")
 def test_the_truth_lies_between_certificate_and_attack(tmp_path: Path, relation: str) -> None:
     """And is what trying every removal by hand finds, where records only go."""
     entry = entry_of("looseness", tmp_path, (*FEW, *MINIMISED), {"ours": Profile(privacy=relation)})  # type: ignore[arg-type]
-    rows = rows_of(entry, small=[{"title": "few"}], large=[{"title": "few, too"}], queries=4)
+    rows = rows_of(entry, small=[{"label": "few"}], large=[{"label": "few, too"}], queries=4)
     few, larger = (rows[rows["panel"] == title] for title in ("few", "few, too"))
     assert (few["certified"] <= few["exact"]).all()
     assert (few["exact"] <= few["attacked"]).all()
@@ -473,7 +472,7 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
         "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2, "seeds": 2},
         "eps": [8.0],
     }
-    rows = rows_of(entry, **settings).set_index(["profile", "way"])
+    rows = made(entry, tmp_path / "record", **settings).table.set_index(["profile", "way"])
     alone, below = rows.loc["ours", "private network"], rows.loc["ours", "head with removals on private features"]
     assert rows.loc["paper", "private network"]["network delta"] == 1e-4 > 100 * alone["network delta"]
     assert alone["network eps"] == pytest.approx(0.8)
