@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -99,6 +100,7 @@ def default_threads() -> tuple[int | None, str | None]:
     return len(os.sched_getaffinity(0)) if some else os.cpu_count(), os.environ.get("OMP_NUM_THREADS")
 
 
+@cache
 def package_version(package: str) -> str | None:
     """The installed version; None where it is not installed."""
     try:

@@ -2,13 +2,18 @@
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
+from typing import Any
 
 import pytest
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal import defaults_list
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.defaults_list import Overrides
+from hydra.core.default_element import ResultDefault
 from hydra.plugins.config_source import ConfigResult
 from matplotlib.figure import Figure
 
@@ -16,13 +21,16 @@ from agt_cli import usage
 
 SAVE = Figure.savefig
 LOAD = ConfigRepository.load_config
+LIST = defaults_list._create_defaults_list
+MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
 CONF = f"file://{usage.config_dir()}"
-LOADED: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and the name
+MADE: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and what was asked for
 
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_commands() -> Iterator[None]:
-    """No file is brought to a disk, as no power is cut here; figures are blank; our configuration is read once.
+    """No file is brought to a disk, as no power is cut here; figures are blank; what Hydra makes of our files, before values
+    are given on a line, is made once for each choice of options.
 
     Processes of their own do all of it.
     """
@@ -30,16 +38,43 @@ def quick_commands() -> Iterator[None]:
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(Figure, "savefig", lambda figure, file, format, **how: file.write(_blank(format)))
         patch.setattr(ConfigRepository, "load_config", _load)
+        patch.setattr(defaults_list, "_create_defaults_list", _list)
+        patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge)
         yield
 
 
-def _load(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
-    places = tuple(str(source.path) for source in repository.sources)
+def _once(repository: IConfigRepository, what: tuple[str, ...], make: Callable[[], Any]) -> Any:
+    """What ``make`` makes, a copy each time."""
+    places = tuple(str(source.path) for source in repository.get_sources())
     if any(place.startswith("file:") and place != CONF for place in places):  # a test's own, which may change
-        return LOAD(repository, config_path)
-    if (*places, config_path) not in LOADED:
-        LOADED[*places, config_path] = pickle.dumps(LOAD(repository, config_path))
-    return pickle.loads(LOADED[*places, config_path])
+        return make()
+    if (*places, *what) not in MADE:
+        MADE[*places, *what] = pickle.dumps(make())
+    return pickle.loads(MADE[*places, *what])
+
+
+def _load(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+    found: ConfigResult | None = _once(repository, ("load", config_path), lambda: LOAD(repository, config_path))
+    return found
+
+
+def _list(
+    repo: IConfigRepository, config_name: str | None, overrides: Overrides, prepend_hydra: bool, skip_missing: bool
+) -> Any:
+    """The defaults list, and what making it writes into ``overrides``, which chosen options alone decide."""
+    chosen = {name: value for name, value in vars(overrides).items() if name != "config_overrides"}
+
+    def make() -> Any:
+        found = LIST(repo, config_name, overrides, prepend_hydra, skip_missing)
+        return found, {name: vars(overrides)[name] for name in chosen}
+
+    found, state = _once(repo, ("list", repr((config_name, prepend_hydra, skip_missing, chosen))), make)
+    vars(overrides).update(state)
+    return found
+
+
+def _merge(loader: ConfigLoaderImpl, defaults: list[ResultDefault], repo: IConfigRepository) -> Any:
+    return _once(repo, ("merge", repr(defaults)), lambda: MERGE(loader, defaults, repo))
 
 
 @cache

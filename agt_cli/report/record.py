@@ -46,7 +46,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -353,6 +353,7 @@ def _device(name: str) -> str:
     return f"{name} ({platform.processor() or platform.machine()})"
 
 
+@cache
 def _revision() -> str | None:
     """The revision of this source tree, marked "+changes" if files differ; None if installed from a wheel."""
     root = Path(agt_cli.__file__).resolve().parent.parent

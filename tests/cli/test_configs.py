@@ -4,14 +4,18 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import Any
 
+import commands
 import pytest
 import yaml
+from hydra._internal import defaults_list
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from omegaconf import OmegaConf
 
 from agt.data.blobs import Blobs
 from agt.settings import build, validate
 from agt_cli import usage
-from agt_cli.configuration import composed
+from agt_cli.configuration import compose_with_hydra, composed
 from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
 
 REQUIRED = {
@@ -123,3 +127,18 @@ def test_published_settings() -> None:
     assert overlapping == Blobs(center=1.0, std=0.75, n_train=3000, test_fraction=0.25, seed=0)
     images = build(dataset("octmnist"), "dataset")
     assert (images.held_out, images.finetune_classes, images.positive) == ((2,), (2, 3), (0, 1, 2))
+
+
+def test_what_is_composed_quickly_here_is_what_hydra_composes() -> None:
+    """Of the shortcut in tests/commands.py."""
+    lines = [("dataset=blobs",), ("experiment=digits", "model=linear", "kgrid.max=4"), ("~noise", "+a.b=3")]
+
+    def made() -> list[str]:
+        return [OmegaConf.to_yaml(compose_with_hydra("train", line)) for line in lines for _ in range(2)]
+
+    quick = made()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", commands.MERGE)
+        patch.setattr(defaults_list, "_create_defaults_list", commands.LIST)
+        patch.setattr(ConfigRepository, "load_config", commands.LOAD)
+        assert made() == quick
