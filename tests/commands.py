@@ -29,8 +29,8 @@ MADE: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and 
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_commands() -> Iterator[None]:
-    """No file is brought to a disk, as no power is cut here; figures are blank; what Hydra makes of our files, before values
-    are given on a line, is made once for each choice of options.
+    """No file is brought to a disk, as no power is cut here; figures are blank; what Hydra makes of our files, before
+    values are given on a line, is made once for each choice of options.
 
     Processes of their own do all of it.
     """

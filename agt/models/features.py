@@ -22,7 +22,7 @@ Formal guarantees
     2^-18; sums of entries and of their products are then sums of integers: entries are at most 2^18 in size, so a block of
     2^12 rows adds up to at most 2^48 in float64, and 2^26 rows to at most 2^62 in int64. They are exact in any order and
     any blocks; the covariance is formed from them by elementwise operations, each rounded alone. The rest is
-    ``arithmetic.inverse_root``, and a run keeps the matrix (``FeatureMap.with_matrices``).
+    ``inverse_root``, and a run keeps the matrix (``FeatureMap.with_matrices``).
 
 Source of Fourier features: Rahimi, Recht (2007).
 
@@ -34,21 +34,21 @@ are there: a linear head on crosses learns what values mean together. For two co
 records' sketches is the sum over pairs i < j of x_i x_j y_i y_j (Weinberger et al. 2009; Pham, Pagh 2013).
 
 Formal guarantees
-    Each alone. ``sketches`` walks one record at a time, in the order of its coordinates, compiled without reassociation or
-    contraction: each operation is rounded alone. Shifts and signs are keyed hashes of the coordinates' numbers, of nothing
-    else. So a record's buckets are a function of that record and of public constants, to the last bit.
+    Each alone. ``compiled.sketches`` walks one record at a time, in the order of its coordinates. Shifts and signs are
+    keyed hashes of the coordinates' numbers, of nothing else. So a record's buckets are a function of that record and of
+    public constants, to the last bit.
 
 Sources: Weinberger et al. (2009), feature hashing; Pham, Pagh (2013), sums of hashes for products.
 
 Arithmetic whose last bits are a record's own: lengths, exact products, exponentials, roots of public matrices.
 
 Formal guarantees
-    Each alone. ``bring`` and ``falling`` are compiled without reassociation or contraction: each operation is rounded
-    alone, and no record takes part in another's. A matrix product would add in an order that depends on how many records
-    stand beside it, so the operands of ``product`` are integers: a record is rounded to multiples of 2^-22 of its length, a
-    public matrix to integers with columns of length below 2^29. By Cauchy-Schwarz every partial sum stays below
-    2^23 * 2^29 < 2^53: the product is exact in any order, fused or not. So two runs that hold the same record hold the same
-    bits.
+    Each alone. In ``bring``, sums go through a record's coordinates one after another (``np.add.accumulate``, which has
+    the partial sums to give), and all else is elementwise, rounded alone; ``compiled.falling`` likewise. A matrix product
+    would add in an order that depends on how many records stand beside it, so the operands of ``product`` are integers: a
+    record is rounded to multiples of 2^-22 of its length, a public matrix to integers with columns of length below 2^29.
+    By Cauchy-Schwarz every partial sum stays below 2^23 * 2^29 < 2^53: the product is exact in any order, fused or not. So
+    two runs that hold the same record hold the same bits.
     The same matrix. ``inverse_root`` is LAPACK's and BLAS's work: given the same bytes, in one thread, it runs the same
     instructions on the same machine with the same libraries. Another machine may make another matrix, so a run keeps its
     own and never makes it again, and of several processes all take the first one's.
@@ -58,7 +58,7 @@ Landmarks: public rows that a record is compared with, by a Gaussian kernel.
 Formal guarantees
     Each alone. Records and landmarks are integers of length at most 2^23 (multiples of 2^-22), so |u|^2 + |z|^2 - 2 u.z and
     all that it is made of are integers below 2^53: exact, in any order of summation. What follows is elementwise, each
-    operation rounded alone (``arithmetic.falling``; no library's exp, whose last digits a vector unit may decide). So a
+    operation rounded alone (``compiled.falling``; no library's exp, whose last digits a vector unit may decide). So a
     record's values are a function of that record and of public constants, to the last bit.
     The same landmarks. They are chosen among distinct rows by a keyed hash of each row's integers: whatever order the
     public rows come in and however often one is there, the same ones are chosen, in the same order.
@@ -73,7 +73,6 @@ from functools import partial
 from hashlib import blake2b
 
 import numpy as np
-from numba import njit
 from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Dataset, Mapped, as_array, keyed_hash
@@ -90,85 +89,18 @@ def shifts_of(width: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return (hashes % np.uint64(count)).astype(np.int64), np.where(hashes >> np.uint64(63), 1.0, -1.0)
 
 
-@njit(cache=True)
-def sketches(v, shifts, signs, count, order):  # type: ignore[no-untyped-def]
-    """[order - 1, n, count] the buckets of products of 2, ..., ``order`` different coordinates of v [n, w]."""
-    n, width = v.shape
-    sums = np.zeros((order - 1, n, count))
-    met, values = np.empty(width, dtype=np.int64), np.empty(width)
-    for row in range(n):
-        many = 0
-        for i in range(width):
-            if v[row, i] == 0.0:
-                continue
-            value, shift = signs[i] * v[row, i], shifts[i]
-            for more in range(order - 2, 0, -1):  # longer ones, from all those one shorter, before this one joins these
-                for bucket in range(shift):
-                    sums[more, row, bucket] += value * sums[more - 1, row, bucket - shift + count]
-                for bucket in range(shift, count):
-                    sums[more, row, bucket] += value * sums[more - 1, row, bucket - shift]
-            for j in range(many):
-                bucket = shift + met[j]
-                sums[0, row, bucket - count if bucket >= count else bucket] += value * values[j]
-            met[many], values[many] = shift, value
-            many += 1
-    return sums
-
-
 GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
 COLUMN = 29  # a public matrix's columns are shorter than 2^29
 _SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
-_GONE = 700.0  # exp(-700): beyond it 0
-_POWERS = np.ldexp(1.0, -np.arange(1024))
-_TAYLOR = np.array([(-1.0) ** n / math.factorial(n) for n in range(13, -1, -1)])
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # multiples of the first up to 1,024 are exact
 
 
-@njit(cache=True)
-def bring(v, radius, length):  # type: ignore[no-untyped-def]
+def bring(v: np.ndarray, radius: float, length: float) -> np.ndarray:
     """Rows of v [n, w] scaled to ``length``; with radius > 0 a row shorter than it keeps its share of it. 0 stays 0."""
-    out = np.empty_like(v)
-    for row in range(v.shape[0]):
-        most = 0.0
-        for i in range(v.shape[1]):
-            most = max(most, abs(v[row, i]))
-        if most == 0.0:
-            out[row] = np.abs(v[row]) * 0.0  # 0; and NaN, which no comparison above saw, stays NaN for check_norms
-            continue
-        total = 0.0
-        for i in range(v.shape[1]):
-            share = v[row, i] / most
-            total += share * share
-        norm = math.sqrt(total)
-        if most * norm < radius:
-            for i in range(v.shape[1]):
-                out[row, i] = v[row, i] / radius * length
-        else:
-            for i in range(v.shape[1]):
-                out[row, i] = v[row, i] / most / norm * length
-    return out
-
-
-@njit(cache=True)
-def falling(t):  # type: ignore[no-untyped-def]
-    """exp(-t) for t [n, m] >= 0, to within 4 u of itself; 0 beyond 700, and NaN of NaN.
-
-    exp(-t) = 2^-n exp(-r) with r = t - n ln 2, |r| <= 0.35: a Taylor polynomial of degree 13 leaves less than 1e-17.
-    """
-    out = np.empty_like(t)
-    for row in range(t.shape[0]):
-        for i in range(t.shape[1]):
-            at = t[row, i]
-            if at <= _GONE:
-                n = math.floor(at / math.log(2.0) + 0.5)
-                r = (at - n * _LN2_HIGH) - n * _LN2_LOW
-                total = 0.0
-                for c in _TAYLOR:
-                    total = total * r + c
-                out[row, i] = total * _POWERS[int(n)]
-            else:
-                out[row, i] = at - at if at != at else 0.0
-    return out
+    most = np.abs(v).max(axis=1, initial=0.0, keepdims=True)
+    shares = v / np.where(most == 0, 1.0, most)
+    norms = np.sqrt(np.add.accumulate(shares * shares, axis=1)[:, -1:])
+    out = shares / np.where(norms == 0, 1.0, norms) * length
+    return np.where(most * norms < radius, v / radius * length, out) if radius else out
 
 
 def whole(v: np.ndarray) -> np.ndarray:
@@ -236,10 +168,12 @@ def kernel(rows: np.ndarray, landmarks: np.ndarray, bandwidth: float) -> np.ndar
     """[n, count] exp(-|x - z|^2 / (2 bandwidth^2)).
 
     Args:
-        rows: [n, width] integers, ``arithmetic.whole`` of records of norm at most 1.
+        rows: [n, width] integers, ``whole`` of records of norm at most 1.
         landmarks: [width, count] the same of public rows.
         bandwidth: in units of length 1.
     """
+    from agt.models.compiled import falling
+
     squares = np.einsum("nw,nw->n", rows, rows)[:, None] + np.einsum("wm,wm->m", landmarks, landmarks)
     apart = squares - 2 * (rows @ landmarks)
     return falling(np.ldexp(apart, -2 * GRAIN) * (0.5 / bandwidth**2))
@@ -456,6 +390,8 @@ class FeatureMap:
 
     def _crosses(self, v: np.ndarray, length: float) -> np.ndarray:
         """The rows themselves, and beside them ``weight`` times as long their crosses, those of each order alike."""
+        from agt.models.compiled import sketches
+
         config, v = self.config, self._unit(v)
         count = _columns(config)
         parts = sketches(v, *shifts_of(self.width, count, config.seed), count, config.order)

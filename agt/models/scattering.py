@@ -5,8 +5,8 @@ of ||x * w| * v| for the finer w and the coarser v: 81 averages at (s / 4)^2 pla
 to length 1, and so is the whole.
 
 Formal guarantees
-    Each alone. ``scattered`` is compiled without reassociation or contraction and walks one record at a time: each
-    operation is rounded alone, in an order that the image's side decides. Filters are multiples of 2^-20, far coarser than
+    Each alone. ``compiled.scattered`` walks one record at a time: each operation is rounded alone, in an order that the
+    image's side decides. Filters are multiples of 2^-20, far coarser than
     what a library's exponentials, sines and cosines may err by. So a record's features are a function of that record and
     of public constants, to the last bit, in any batch, at any place, with any number of threads.
 
@@ -17,7 +17,6 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import njit, prange
 
 APART = 4  # pixels between two places
 AVERAGES = 81
@@ -82,6 +81,8 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Args:
         images: [n, width] float64, each square and, if in colour, one channel after another (``shape_of``).
     """
+    from agt.models.compiled import scattered
+
     shape = shape_of(images.shape[1])
     assert shape is not None, "FeatureMap refuses other records"
     channels, side = shape
@@ -91,58 +92,3 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     parts = (whole[:, :, :1], whole[:, :, 1:17], whole[:, :, 17:])
     one, two, three = (np.ascontiguousarray(part).reshape(len(images), -1) for part in parts)
     return one, two, three
-
-
-@njit(parallel=True, cache=True)
-def scattered(planes, fine, coarse, first, second):  # type: ignore[no-untyped-def]
-    """[n, 81, s/4, s/4] of planes [n, s, s]."""
-    n, side, angles = len(planes), planes.shape[1], len(fine)
-    out = np.empty((n, 1 + 2 * angles + angles * angles, side // 4, side // 4))
-    for row in prange(n):
-        image = planes[row]
-        out[row, 0] = filtered(image, first, 4)
-        for a in range(angles):
-            wave = modulus(image, fine[a], 1)
-            out[row, 1 + a] = filtered(wave, first, 4)
-            out[row, 1 + angles + a] = filtered(modulus(image, coarse[a], 2), second, 2)
-            for b in range(angles):
-                place = 1 + 2 * angles + a * angles + b
-                out[row, place] = filtered(modulus(wave, coarse[b], 2), second, 2)
-    return out
-
-
-@njit(cache=True)
-def modulus(image, wave, stride):  # type: ignore[no-untyped-def]
-    """|image * wave| at every ``stride``-th place; wave [2, k, k]."""
-    real, imaginary = filtered(image, wave[0], stride), filtered(image, wave[1], stride)
-    for y in range(len(real)):
-        for x in range(real.shape[1]):
-            real[y, x] = math.sqrt(real[y, x] * real[y, x] + imaginary[y, x] * imaginary[y, x])
-    return real
-
-
-@njit(cache=True)
-def filtered(image, kernel, stride):  # type: ignore[no-untyped-def]
-    """[s / stride, s / stride] sums of kernel [k, k] times the image around its places, mirrored at the edges."""
-    size, reach = len(image), len(kernel) // 2
-    places = size // stride
-    columns = (size + 2 * reach + stride - 1) // stride
-    mirrored = np.zeros((stride, size + 2 * reach, columns))  # those of every stride-th column beside each other
-    for y in range(size + 2 * reach):
-        from_y = y - reach
-        from_y = -from_y if from_y < 0 else from_y
-        from_y = 2 * (size - 1) - from_y if from_y >= size else from_y
-        for x in range(size + 2 * reach):
-            from_x = x - reach
-            from_x = -from_x if from_x < 0 else from_x
-            from_x = 2 * (size - 1) - from_x if from_x >= size else from_x
-            mirrored[x % stride, y, x // stride] = image[from_y, from_x]
-    out = np.zeros((places, places))
-    for y in range(places):
-        sums = out[y]
-        for dy in range(len(kernel)):
-            for dx in range(len(kernel)):
-                factor, line, start = kernel[dy, dx], mirrored[dx % stride, y * stride + dy], dx // stride
-                for x in range(places):
-                    sums[x] += factor * line[start + x]
-    return out

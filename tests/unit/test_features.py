@@ -22,6 +22,7 @@ from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Standing, grounds, proved
 from agt.models import features as features_module
+from agt.models.compiled import falling, sketches
 from agt.models.features import (
     PUBLIC_ROWS,
     FeatureMap,
@@ -30,10 +31,8 @@ from agt.models.features import (
     check_dtype,
     check_norms,
     choose,
-    falling,
     kernel,
     shifts_of,
-    sketches,
     whole,
 )
 from agt.numeric import UNIT
