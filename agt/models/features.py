@@ -96,11 +96,12 @@ _SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
 
 def bring(v: np.ndarray, radius: float, length: float) -> np.ndarray:
     """Rows of v [n, w] scaled to ``length``; with radius > 0 a row shorter than it keeps its share of it. 0 stays 0."""
-    most = np.abs(v).max(axis=1, initial=0.0, keepdims=True)
-    shares = v / np.where(most == 0, 1.0, most)
-    norms = np.sqrt(np.add.accumulate(shares * shares, axis=1)[:, -1:])
-    out = shares / np.where(norms == 0, 1.0, norms) * length
-    return np.where(most * norms < radius, v / radius * length, out) if radius else out
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stays so, for check_norms
+        most = np.abs(v).max(axis=1, initial=0.0, keepdims=True)
+        shares = v / np.where(most == 0, 1.0, most)
+        norms = np.sqrt(np.add.accumulate(shares * shares, axis=1)[:, -1:])
+        out = shares / np.where(norms == 0, 1.0, norms) * length
+        return np.where(most * norms < radius, v / radius * length, out) if radius else out
 
 
 def whole(v: np.ndarray) -> np.ndarray:
@@ -395,7 +396,7 @@ class FeatureMap:
         config, v = self.config, self._unit(v)
         count = _columns(config)
         parts = sketches(v, *shifts_of(self.width, count, config.seed), count, config.order)
-        crosses = bring(sum(bring(part, 0.0, 1.0) for part in parts), 0.0, config.weight)
+        crosses = bring(sum((bring(part, 0.0, 1.0) for part in parts), np.zeros(1)), 0.0, config.weight)
         return bring(np.concatenate([v, crosses], axis=1), 0.0, length)
 
 

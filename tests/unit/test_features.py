@@ -21,7 +21,7 @@ import agt
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Standing, grounds, proved
-from agt.models import features as features_module
+from agt.models import compiled
 from agt.models.compiled import falling, sketches
 from agt.models.features import (
     PUBLIC_ROWS,
@@ -299,7 +299,7 @@ def uneven(t: np.ndarray) -> np.ndarray:
 
 def one_bit_of_its_own(exponential: Callable[[np.ndarray], np.ndarray], patch: pytest.MonkeyPatch) -> bool:
     """Whether each record has the same features alone as among others."""
-    patch.setattr(features_module, "falling", exponential)
+    patch.setattr(compiled, "falling", exponential)
     data = tabled()
     made = FeatureMap.of(replace(LANDMARKS, root=0.0), data)
     everyone = made(data.train.features[:27])
@@ -321,7 +321,7 @@ def distances_are_exact(rounded: Callable[[np.ndarray], np.ndarray]) -> bool:
     rows, marks = (rounded(unit) for unit in units)
     seen: list[np.ndarray] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features_module, "falling", lambda t: seen.append(t) or t)
+        patch.setattr(compiled, "falling", lambda t: seen.append(t) or t)
         kernel(rows, marks[:8].T.copy(), 1.0)
     exact = [[sum((int(a) - int(b)) ** 2 for a, b in zip(row, mark, strict=True)) for mark in marks[:8]] for row in rows]
     return (np.ldexp(seen[0] * 2, 44) == np.array(exact, dtype=np.float64)).all()
