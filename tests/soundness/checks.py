@@ -90,7 +90,7 @@ class Case:
 
     def _convolutions(self, dtype: str) -> list[torch.nn.Module]:
         """To a row of channels * width numbers; with two or more channels, two groups."""
-        torch.manual_seed(self.config(dtype).seed)
+        torch.default_generator.manual_seed(self.config(dtype).seed)
         sizes = [(1, self.channels, {"padding": (0, 1)}), (self.channels, self.channels, {"groups": min(2, self.channels)})]
         layers: list[torch.nn.Module] = [torch.nn.Unflatten(1, (1, 1, self.width))]
         for inputs, outputs, settings in sizes:
