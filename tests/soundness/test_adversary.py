@@ -36,7 +36,7 @@ from agt.training.loop import TrainingRun
 from agt.tube.network import Curvature
 from agt.tube.radius import Radii
 
-ROUNDS, MOST, RETRAININGS = 3, 8, 14
+ROUNDS, MOST, RETRAININGS = 3, 8, 10
 REFUSED = {
     (relation, kind)
     for relation in ("paper_privacy", "paper_unlearning")

@@ -48,7 +48,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return of
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [2, 3])
 def test_any_number_of_processes_gives_the_bits_of_one(outcomes: Outcomes, size: int) -> None:
     (alone,) = outcomes("1")

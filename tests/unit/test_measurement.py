@@ -79,11 +79,11 @@ def test_what_one_unit_alone_has_is_told_as_rarely_as_is_paid_for(unit_rows: int
     mechanism = Measurement(1.0, delta, RelationConfig("add_remove", unit_rows))
     words = {f"c{at}": np.array([f"only{row}" for row in range(unit_rows)], dtype=object) for at in range(columns)}
     alone, source = TableValues({}, words, unit_rows), SeededRandomness(1)
-    told = np.mean([any(mechanism.draw(alone, source).lists.values()) for _ in range(2000)])
-    assert told <= delta / 2 + 3 * math.sqrt(delta / 2 / 2000)
+    told = np.mean([any(mechanism.draw(alone, source).lists.values()) for _ in range(1000)])
+    assert told <= delta / 2 + 3 * math.sqrt(delta / 2 / 1000)
     same = {name: np.array(["only"] * unit_rows, dtype=object) for name in words}  # one word of all rows: the likeliest
-    told = np.mean([any(mechanism.draw(TableValues({}, same, unit_rows), source).lists.values()) for _ in range(2000)])
-    assert delta / 8 / unit_rows < told <= delta / 2 + 3 * math.sqrt(delta / 2 / 2000)
+    told = np.mean([any(mechanism.draw(TableValues({}, same, unit_rows), source).lists.values()) for _ in range(1000)])
+    assert delta / 8 / unit_rows < told <= delta / 2 + 3 * math.sqrt(delta / 2 / 1000)
 
 
 def test_thresholds_and_noise_keep_to_the_budget_at_any_size() -> None:
