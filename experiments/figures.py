@@ -162,7 +162,7 @@ def planes(
     columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
     panels, lines = list(data["panel"].unique()), list(data.groupby(["profile", "claim"], sort=False))
-    with drawing(record, name, mapped, (1.5 + 1.7 * len(panels), 0.7 + 1.8 * len(lines))) as figure:
+    with drawing(record, name, mapped, (1.5 + 1.7 * len(panels), 0.45 + 1.45 * len(lines))) as figure:
         axes = figure.subplots(len(lines), len(panels), squeeze=False, sharex="col", sharey="col")
         for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
             for place, panel in zip(places, panels, strict=True):
@@ -173,8 +173,8 @@ def planes(
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
         bar.ax.minorticks_off()
-        bar.ax.tick_params(length=0)
-        bar.set_label(label)
+        bar.ax.tick_params(length=0, labelsize=8)
+        bar.set_label(label, fontsize=8)
 
 
 def _draw_plane(
