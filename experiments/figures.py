@@ -167,7 +167,7 @@ def planes(
         for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
             for place, panel in zip(places, panels, strict=True):
                 _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
-            places[0].set_ylabel(f"{claim} ({in_words(str(profile))})", fontsize=8)
+            places[0].set_ylabel(f"{claim}\n{in_words(str(profile))}", fontsize=8)
         for place, panel in zip(axes[0], panels, strict=True):
             place.set_title(fill(panel, 22), fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
