@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -112,18 +113,23 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
     """
     parts = ["# The papers, reproduced: overview"]
     for title, (folder, one) in found.items():
-        parts += [f"## {title}", f"Data: {one['data']}. Report: [{folder}]({folder}/report.html)."]
-        parts += ["\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items())]
-        names = list(one["profiles"])
-        columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
-        rows = [
-            [_cell({**artifact, **line}.get(column, "-")) for column in columns]
-            for artifact in one["artifacts"]
-            for line in artifact["compared"] or [{}]
-        ]
-        parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
-        for artifact in one["artifacts"]:
-            parts += figures_section(artifact["source"], artifact["figures"], f"{folder}/figures")
+        with suppress(LookupError, TypeError, ValueError, AttributeError):  # edited since, or of another version: left out
+            names, artifacts = list(one["profiles"]), one["artifacts"]
+            columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
+            rows = [
+                [_cell({**artifact, **line}.get(column, "-")) for column in columns]
+                for artifact in artifacts
+                for line in artifact["compared"] or [{}]
+            ]
+            figures = [figures_section(each["source"], each.get("figures", {}), f"{folder}/figures") for each in artifacts]
+            parts += [
+                f"## {title}",
+                f"Data: {one['data']}. Report: [{folder}]({folder}/report.html).",
+                "\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items()),
+                markdown_table(columns, rows),
+                *([f"Peak memory: {one['peak_gib']:.2f} GiB."] if "peak_gib" in one else []),
+                *chain.from_iterable(figures),
+            ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -189,6 +189,16 @@ def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(
     assert "about 6 minutes" in reproduce._forecast(whole)
 
 
+def test_an_older_summary_that_was_edited_is_left_out_of_the_overview() -> None:
+    artifact = {"source": "001 Fig 2", "title": "t", "seconds": 1, "figures": {"f": "of what"}, "compared": []}
+    whole = {"data": "d", "profiles": {"ours": "w"}, "peak_gib": 1.0, "artifacts": [artifact]}
+    assert "001 Fig 2" in reproduce.overview({"one": ("folder", whole)})
+    for broken in ({}, {**whole, "artifacts": 7}, {**whole, "artifacts": [{"source": "s"}]}, {**whole, "peak_gib": "much"}):
+        words = reproduce.overview({"one": ("folder", broken), "two": ("other", whole)})
+        assert "one" not in words
+        assert "## two" in words
+
+
 @pytest.mark.sweep
 def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     done = agt(
