@@ -80,17 +80,18 @@ COMPILED = """
 import triton
 from triton.compiler import ASTSource
 from triton.backends.compiler import GPUTarget
-from agt.kernels import gpu, gpu_select
+from agt.kernels import gpu
 kinds = {
     "*fp64": ("d_lower", "d_upper", "x_lower", "x_upper"),
     "*i32": ("kept", "held", "thresholds"),
     "*i64": ("counts", "rooms", "firsts", "sums", "low", "high"),
 }
 pointers = {name: kind for kind, names in kinds.items() for name in names}
+intervals = [(x, 8, 64) for x in ("point", "nonnegative", "any", "rump")]
 for capability in CAPABILITIES:
-    for bias, point, rump in ((1, 1, 0), (0, 1, 0), (0, 0, 0), (0, 0, 1)):
-        for kernel in (gpu._sum_kernel, gpu_select._update_kernel, gpu_select._result_kernel):
-            flags = {"BIAS": bool(bias), "POINT": bool(point), "RUMP": bool(rump), "CAPPED": True, "OUT": 16, "IN": 64}
+    for x, out, inputs in (("one", 128, 1), ("point", 4, 256), *intervals, ("any", 2, 64)):
+        for kernel in (gpu._sum_kernel, gpu._update_kernel, gpu._result_kernel):
+            flags = {"X": x, "CAPPED": True, "OUT": out, "IN": inputs}
             flags = {name: value for name, value in flags.items() if name in kernel.arg_names}
             types = {name: "constexpr" if name in flags else pointers.get(name, "i32") for name in kernel.arg_names}
             source, target = ASTSource(kernel, types, flags), GPUTarget("cuda", capability, 32)

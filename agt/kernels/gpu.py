@@ -1,15 +1,17 @@
 """The GPU kernel: Triton. Sums are here, one program for each (k, tile of outputs, tile of inputs, slice of records);
 selections below. Either is one launch for all k of a fragment.
 
-Each program adds its integers to the result atomically; integers, so the order does not matter. A program's own sum is an
-integer of at most 2^41 in size, exact in float64; indices of records are int32, at most 2^30 + 2^11, and addresses int64.
+Each program adds its integers to the result atomically; integers, so the order does not matter. Indices of records are
+int32, at most 2^30 + 2^11, and addresses int64.
 
-Cost. For each k, record and weight: two products, two comparisons, two clips of two, two roundings of two and two
-additions, 14 operations of float64, and next to no memory traffic: a program reads OUT + IN factors for OUT x IN products.
+Cost. For each k, record and weight, where x is a number: two products, two comparisons with the clip and two roundings, 6
+operations of float64; 12 choices and additions of half as many bits. As compiled for an H100 29 instructions, loads among
+them (8 products a thread, 256 inputs a program), of which 4 x 132 processors issue 32 each in a cycle: 100 ms for
+20,000 records, 76,900 weights and 64 k. Next to no memory traffic: a program reads OUT + IN factors for OUT x IN products.
 
 What both GPU kernels do to one record: its factors, the bounds on their products, and the roundings to whole quanta.
 
-Products and roundings are float64, in the reference's own order. Whoever launches these switches the fusing of products
+Products and roundings are float64, as the reference's. Whoever launches these switches the fusing of products
 with additions off (``enable_fp_fusion=False``): bounds would then be rounded differently from the nominal gradient.
 Literals are powers of two, or three times one: exact in whatever precision Triton gives a literal.
 
@@ -21,12 +23,12 @@ a program finds that one of its parameters may run out of room, it finds a level
 that holds more than c, keeps the c least, and makes the level the threshold. What is kept waits in the GPU's memory for the
 next fragment: one launch for each fragment and parameter tensor.
 
-Cost, for each k, parameter and side, of n records in an order that has nothing to do with their values: 9 operations a
-record (two products, a comparison, a clip of two, a rounding, the comparison with the threshold, its counting, a shift of
+Cost, for each k, parameter and side, of n records in an order that has nothing to do with their values: 7 operations a
+record (a choice of factors, a product, a clip, a rounding, the comparison with the threshold, its counting, a shift of
 addresses), and about log2(n / c) + 1 cuts, as the next c values below a threshold take as many records again. A cut reads
 2c values of 4 bytes up to 17 times, since a pass quarters an interval of 2^31, and moves them once: 144 c bytes. With
-n = 20,000 and c = 50 that is 180,000 operations and 69,000 bytes: where a GPU does 15 Tops (float64, not fused) and 3 TB/s,
-12 ns and 23 ns, and the sums of both sides take 19 ns. These are estimates, not measurements.
+n = 20,000 and c = 50 that is 140,000 operations and 69,000 bytes: where a GPU does 15 Tops (float64, not fused) and 3 TB/s,
+9 ns and 23 ns, and the sums of both sides take 20 ns. These are estimates, not measurements.
 A radix selection that keeps no values and works every bound out again in each of 11 passes over three bits needs more than
 11 times those operations (each pass compares with seven pivots), and either every factor of the batch held or every
 fragment passed forward and back again for each pass. Keeping the c least sorted would move c values for each that comes.
@@ -35,7 +37,12 @@ groups by that.
 
 Formal guarantees
     Whole quanta. |q| <= 2^30, and MAGIC + q is a float64 of [2^52, 2^53), where one unit in the last place is 1: its bits
-    are those of 2^52, plus 2^51 + q. The low 32 bits are q modulo 2^32, hence q as int32.
+    are those of MAGIC, plus q. The low 32 bits are q modulo 2^32, hence q as int32; and the bits of n of them, added modulo
+    2^64, less n times MAGIC's, are the sum of the q, which int64 holds (reference.py).
+
+    Ends. Which factors make the least product and the greatest is known from signs, and the product as rounded is the same
+    number (cpu.py, "Ends"): of a number x, d's lower or upper end by the sign of x; of x >= 0 x's end by the sign of d's;
+    of any [a, b] the least of d a and d b is d a where d >= 0 and else d b, for either end d of [p, q].
 
     Sides. The greatest lower bounds of d x are the least upper bounds of -d x, negated: with [p, q] for d, [-q, -p] for -d,
     each product, minimum, clip and rounding (to nearest, ties to even) changes its sign and nothing else. So both sides run
@@ -77,54 +84,72 @@ from agt.bounds.interval import Interval
 from agt.kernels.reference import NONE, QUANTA, RUMP_ROUNDINGS, Extremes, ReferenceKernel
 
 _FLOAT_QUANTA = tl.constexpr(float(QUANTA))
+_BITS_QUANTA = tl.constexpr(0x41D00000 << 32)
+_SIGN = tl.constexpr(-(1 << 63))
 MAGIC = tl.constexpr(1.5 * 2.0**52)  # adding it to a number up to 2^51 in size rounds that to an integer, ties to even
+_ZERO = tl.constexpr(0x4338 << 48)  # MAGIC's bits
 _RUMP_SLACK = tl.constexpr(RUMP_ROUNDINGS * 2.0**-52)
 
 
 @triton.jit
-def record(  # type: ignore[no-untyped-def]
-    d_lower, d_upper, x_lower, x_upper, j, i, in_j, in_i, turn, BIAS: tl.constexpr, POINT: tl.constexpr, RUMP: tl.constexpr
-):
-    """One record's bounds, clipped and rounded to whole quanta, each plus ``MAGIC``, which is exact. [OUT, IN] or [OUT, 1].
+def _quantised(v):  # type: ignore[no-untyped-def]
+    """The nearest whole quanta to v as clipped, plus ``MAGIC``; its bits."""
+    bits = v.to(tl.int64, bitcast=True)
+    bits = tl.where(tl.abs(v) > _FLOAT_QUANTA, (bits & _SIGN) | _BITS_QUANTA, bits)
+    return (bits.to(tl.float64, bitcast=True) + MAGIC).to(tl.int64, bitcast=True)
+
+
+@triton.jit
+def record(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One record's bounds, clipped and rounded to whole quanta, as the bits of ``MAGIC`` plus each. [OUT, IN] or [OUT, 1].
 
     Args:
         d_lower, d_upper, x_lower, x_upper: where the record's factors begin; of a bias, whose input is 1, x is not read.
-        j, i: [OUT] and [IN], which of them; in_j, in_i: whether they are there.
+        j, i: [OUT] and [IN], which of them.
         turn: 1, or -1 for bounds of -d x.
+        X: what ``kind_of`` says of x.
     """
-    p = turn * tl.load(d_lower + j, mask=in_j, other=0.0)[:, None]
-    q = turn * tl.load(d_upper + j, mask=in_j, other=0.0)[:, None]
-    if BIAS:
-        least, greatest = tl.minimum(p, q), tl.maximum(p, q)
-    elif POINT:
-        a = tl.load(x_lower + i, mask=in_i, other=0.0)[None, :]
-        c1, c2 = p * a, q * a
-        least, greatest = tl.minimum(c1, c2), tl.maximum(c1, c2)
-    else:
-        a = tl.load(x_lower + i, mask=in_i, other=0.0)[None, :]
-        b = tl.load(x_upper + i, mask=in_i, other=0.0)[None, :]
-        if RUMP:  # reference._rump, in its order; of [-q, -p] the middle is turned, and nothing else
-            mid, rad, x_mid, x_rad = (p + q) * 0.5, tl.abs(q - p) * 0.5, (a + b) * 0.5, (b - a) * 0.5
-            spread = tl.abs(mid) * x_rad + rad * (tl.abs(x_mid) + x_rad)
-            sizes = tl.maximum(tl.abs(p), tl.abs(q)) * tl.maximum(tl.abs(a), tl.abs(b))
-            spread = spread + sizes * _RUMP_SLACK
-            centre = mid * x_mid
-            bounded = spread < float("inf")  # false for NaN too
-            least = tl.where(bounded, centre - spread, float("-inf"))
-            greatest = tl.where(bounded, centre + spread, float("inf"))
-        else:
-            c1, c2, c3, c4 = p * a, p * b, q * a, q * b
-            least = tl.minimum(tl.minimum(c1, c2), tl.minimum(c3, c4))
-            greatest = tl.maximum(tl.maximum(c1, c2), tl.maximum(c3, c4))
-    least = tl.minimum(tl.maximum(least, -_FLOAT_QUANTA), _FLOAT_QUANTA)
-    greatest = tl.minimum(tl.maximum(greatest, -_FLOAT_QUANTA), _FLOAT_QUANTA)
-    return least + MAGIC, greatest + MAGIC
+    p, q = (turn * tl.load(d_lower + j))[:, None], (turn * tl.load(d_upper + j))[:, None]
+    p, q = tl.where(turn > 0, p, q), tl.where(turn > 0, q, p)
+    if X == "one":
+        return _quantised(p), _quantised(q)
+    a, b = tl.load(x_lower + i)[None, :], tl.load(x_upper + i)[None, :]
+    if X == "point":
+        return _quantised(tl.where(a >= 0, p, q) * a), _quantised(tl.where(a >= 0, q, p) * a)
+    if X == "rump":  # reference._rump, in its order; of [-q, -p] the middle is turned, and nothing else
+        mid, rad, x_mid, x_rad = (p + q) * 0.5, tl.abs(q - p) * 0.5, (a + b) * 0.5, (b - a) * 0.5
+        spread = tl.abs(mid) * x_rad + rad * (tl.abs(x_mid) + x_rad)
+        sizes = tl.maximum(tl.abs(p), tl.abs(q)) * tl.maximum(tl.abs(a), tl.abs(b))
+        spread = spread + sizes * _RUMP_SLACK
+        bounded = spread < float("inf")  # false for NaN too
+        least = tl.where(bounded, mid * x_mid - spread, float("-inf"))
+        return _quantised(least), _quantised(tl.where(bounded, mid * x_mid + spread, float("inf")))
+    least, greatest = p * tl.where(p >= 0, a, b), q * tl.where(q >= 0, b, a)
+    if X == "any":
+        least = tl.minimum(least, q * tl.where(q >= 0, a, b))
+        greatest = tl.maximum(greatest, p * tl.where(p >= 0, b, a))
+    return _quantised(least), _quantised(greatest)
 
 
-def tile(outputs: int, width: int, lanes: int) -> tuple[int, int]:
-    """(outputs, inputs) of one program, powers of two, at most ``lanes`` together and 64 inputs; few lie outside."""
-    inputs = min(64, triton.next_power_of_2(width))
+def tile(outputs: int, width: int, lanes: int, most: int) -> tuple[int, int]:
+    """(outputs, inputs) of one program, powers of two, at most ``lanes`` together.
+
+    Of up to ``most`` inputs as many as leave the fewest lanes empty: an output's factors are read once for them all.
+    """
+    sizes = [size for size in (64, 128, 256) if size <= most]
+    inputs = min(triton.next_power_of_2(width), min(sizes, key=lambda size: (triton.cdiv(width, size) * size, -size)))
     return min(lanes // inputs, triton.next_power_of_2(outputs)), inputs
+
+
+def kind_of(x: Interval | None, product: str) -> str:
+    """How a record's d meets its x: as ``record`` tells them apart."""
+    if x is None:
+        return "one"
+    if x.is_point:
+        return "point"
+    if product == "rump":
+        return "rump"
+    return "nonnegative" if bool((x.lower >= 0).all()) else "any"
 
 
 def factors_of(d: Interval, x: Interval | None) -> tuple[list[Tensor], int]:
@@ -196,7 +221,7 @@ def _cut(places, held, threshold, count, step, OUT: tl.constexpr, IN: tl.constex
 def _update_kernel(  # type: ignore[no-untyped-def]
     d_lower, d_upper, x_lower, x_upper, kept, held, thresholds, counts, rooms, firsts,
     n, outputs, width, parameters, x_stride, ks, places_of_a_side,
-    BIAS: tl.constexpr, POINT: tl.constexpr, RUMP: tl.constexpr, CAPPED: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
+    X: tl.constexpr, CAPPED: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
 ):  # fmt: skip
     """d: [K, n, out]; x: [K or 1, n, in]; held, thresholds: int32 [2, K, out, in]; counts, rooms, firsts: int64 [K].
 
@@ -205,8 +230,8 @@ def _update_kernel(  # type: ignore[no-untyped-def]
     k, side = (tl.program_id(0) // 2).to(tl.int64), (tl.program_id(0) % 2).to(tl.int64)
     j = tl.program_id(1) * OUT + tl.arange(0, OUT)
     i = tl.program_id(2) * IN + tl.arange(0, IN)
-    in_j, in_i = j < outputs, i < width
-    inside = in_j[:, None] & in_i[None, :]
+    inside = (j < outputs)[:, None] & (i < width)[None, :]
+    j, i = tl.minimum(j, outputs - 1), tl.minimum(i, width - 1)  # lanes outside read what is there
     parameter = j.to(tl.int64)[:, None] * width + i[None, :]
     state = (side * ks + k) * parameters + parameter
     places = kept + (side * places_of_a_side + tl.load(firsts + k)) * parameters + parameter
@@ -221,10 +246,8 @@ def _update_kernel(  # type: ignore[no-untyped-def]
         for s in range(start, tl.minimum(start + _LOOK, stop)):
             row = k * n + s
             d_at, x_at = row * outputs, k * x_stride + (row - k * n) * width
-            v = record(
-                d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, in_j, in_i, turn, BIAS, POINT, RUMP
-            )[1]
-            v = tl.broadcast_to(v.to(tl.int64, bitcast=True).to(tl.int32), (OUT, IN))
+            v = record(d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, turn, X)[1]
+            v = tl.broadcast_to(v.to(tl.int32), (OUT, IN))
             if CAPPED:
                 v = tl.minimum(v, 0)
             below = inside & (v < threshold)
@@ -290,7 +313,7 @@ class GpuExtremes:
         _update_kernel[grid](
             *factors, self._kept, self._held, self._thresholds, self.counts, self._rooms, self._firsts,
             d.shape[1], *sizes[:3], stride, *sizes[3:],
-            BIAS=x is None, POINT=x is None or x.is_point, RUMP=self.product == "rump", CAPPED=self.capped,
+            X=kind_of(x, self.product), CAPPED=self.capped,
             **tiles, enable_fp_fusion=False,
         )  # fmt: skip
 
@@ -318,7 +341,8 @@ class GpuExtremes:
     def _launch(self) -> tuple[tuple[int, int, int], list[int], dict[str, int]]:
         """The grid, its sizes as both kernels take them, and the tile of one program."""
         outputs, width = self.shape[0], self.shape[1] if len(self.shape) > 1 else 1
-        out, inputs = tile(outputs, width, _LANES)
+        out, inputs = tile(outputs, width, _LANES, 64)
+        out = max(out, 2 if inputs > 1 else 1)  # Triton 3.6 does not compile some tiles of one output
         ks = len(self.counts)
         grid = (2 * ks, triton.cdiv(outputs, out), triton.cdiv(width, inputs))
         return grid, [outputs, width, outputs * width, ks, self._places], {"OUT": out, "IN": inputs}
@@ -333,7 +357,7 @@ _PROGRAMS = 2048
 @triton.jit
 def _sum_kernel(  # type: ignore[no-untyped-def]
     d_lower, d_upper, x_lower, x_upper, low, high, n, outputs, width, x_stride, size, slices,
-    BIAS: tl.constexpr, POINT: tl.constexpr, RUMP: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
+    X: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
 ):  # fmt: skip
     """d: [K, n, out]; x: [K or 1, n, in] with ``x_stride`` elements between k; low, high: int64 [K, out, in].
 
@@ -343,21 +367,21 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     start = (tl.program_id(0) % slices) * size
     j = tl.program_id(1) * OUT + tl.arange(0, OUT)
     i = tl.program_id(2) * IN + tl.arange(0, IN)
-    in_j, in_i = j < outputs, i < width
-    sum_low = tl.zeros((OUT, IN), dtype=tl.float64)
-    sum_high = tl.zeros((OUT, IN), dtype=tl.float64)
-    for s in range(start, min(start + size, n)):
+    inside = (j < outputs)[:, None] & (i < width)[None, :]
+    j, i = tl.minimum(j, outputs - 1), tl.minimum(i, width - 1)  # lanes outside read what is there
+    sum_low = tl.zeros((OUT, IN), dtype=tl.int64)
+    sum_high = tl.zeros((OUT, IN), dtype=tl.int64)
+    stop = min(start + size, n)
+    for s in range(start, stop):
         row = k * n + s
         d_at, x_at = row * outputs, k * x_stride + (row - k * n) * width  # row is int64, as addresses must be
-        least, greatest = record(
-            d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, in_j, in_i, 1.0, BIAS, POINT, RUMP
-        )
-        sum_low += least - MAGIC
-        sum_high += greatest - MAGIC
+        least, greatest = record(d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, 1.0, X)
+        sum_low += least
+        sum_high += greatest
+    magics = (stop - start).to(tl.int64) * _ZERO  # modulo 2^64, as the sums of bits
     at = (k * outputs + j[:, None]) * width + i[None, :]
-    inside = in_j[:, None] & in_i[None, :]
-    tl.atomic_add(low + at, sum_low.to(tl.int64), mask=inside)
-    tl.atomic_add(high + at, sum_high.to(tl.int64), mask=inside)
+    tl.atomic_add(low + at, sum_low - magics, mask=inside)
+    tl.atomic_add(high + at, sum_high - magics, mask=inside)
 
 
 class GpuKernel(ReferenceKernel):
@@ -371,7 +395,7 @@ class GpuKernel(ReferenceKernel):
         shape = (ks, outputs) if x is None else (ks, outputs, width)
         low = torch.zeros(shape, dtype=torch.int64, device=d.lower.device)
         high = torch.zeros_like(low)
-        out, inputs = tile(outputs, width, _SUM_LANES)
+        out, inputs = tile(outputs, width, _SUM_LANES, 256)
         # The first axis may be 2^31 long, the others 65,535; a longer one is refused by the driver.
         tiles = triton.cdiv(outputs, out), triton.cdiv(width, inputs)
         slices = max(1, min(_PROGRAMS // (ks * tiles[0] * tiles[1]), n // _SHORT), triton.cdiv(n, _SLICE))
@@ -379,7 +403,7 @@ class GpuKernel(ReferenceKernel):
         factors, stride = factors_of(d, x)
         _sum_kernel[(ks * slices, *tiles)](
             *factors, low, high, n, outputs, width, stride, size, slices,
-            BIAS=x is None, POINT=x is None or x.is_point, RUMP=product == "rump",
+            X=kind_of(x, product),
             OUT=out, IN=inputs, enable_fp_fusion=False,
         )  # fmt: skip
         return low, high

@@ -256,7 +256,7 @@ def head_of(node: object) -> HeadBuilder:
 
 @contextmanager
 def seeded(training: TrainingConfig) -> Iterator[None]:
-    """In it PyTorch draws from ``training.seed``; afterwards its generator is where it was."""
+    """In it PyTorch draws from ``training.seed``; afterwards its generator on the CPU is where it was."""
     # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, for a trace of where it was called.
     seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
     with torch.random.fork_rng(devices=[]):

@@ -39,10 +39,11 @@ def factors(rng: np.random.Generator, kind: str, size: float, shape: tuple[int, 
         return on_device(d), None
     if kind == "point":
         return on_device(d), on_device(Interval.point(torch.from_numpy(rng.normal(size=(1, n, width)))))
-    return on_device(d), on_device(random_interval(rng, 1 if kind == "shared" else ks, n, width))
+    x = random_interval(rng, 1 if kind == "shared" else ks, n, width)
+    return on_device(d), on_device(Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if kind == "nonnegative" else x)
 
 
-KINDS = ("point", "shared", "per k", "bias")
+KINDS = ("point", "shared", "per k", "nonnegative", "bias")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,8 +55,9 @@ KINDS = ("point", "shared", "per k", "bias")
         ((2, 7, 5, 11), 40.0, "rump"),
         ((2, 20, 17, 65), 1.0, "exact"),
         ((2, 150, 2, 3), 1.0, "rump"),
+        ((2, 7, 1, 70), 1.0, "exact"),
     ],
-    ids=["one number", "a few quanta", "far beyond the clip", "several tiles", "several slices"],
+    ids=["one number", "a few quanta", "far beyond the clip", "several tiles", "several slices", "one output"],
 )
 def test_sums_are_the_references(kind: str, shape: tuple[int, int, int, int], size: float, product: str) -> None:
     from agt.kernels.gpu import GpuKernel
@@ -113,6 +115,7 @@ def wrong(d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, 
         ("shared", 40.0, False, "exact"),
         ("per k", 1.0, True, "exact"),
         ("per k", 1.0, False, "rump"),
+        ("nonnegative", 1.0, False, "exact"),
         ("bias", 1.0, True, "exact"),
     ],
 )
