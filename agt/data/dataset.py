@@ -452,6 +452,8 @@ class Records:
         public: [n] bool: True where the record is public, so that it is never added, removed or changed.
         outside: for the data owner alone, which columns of queries do not fit what was declared.
         groups: column -> [n] the subgroup of each record, as text, for what is told of a model's quality alone.
+        rows: [n] int64, their numbers in the file or set that they were taken from, from 0, for the data owner alone; None: all
+            of it.
 
     Raises:
         DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
@@ -464,6 +466,7 @@ class Records:
     public: np.ndarray
     outside: tuple[Outside, ...] = field(default=(), compare=False)
     groups: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    rows: np.ndarray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         n = len(self.features)
@@ -508,6 +511,7 @@ class Records:
             public=self.public[rows],
             groups={name: values[rows] for name, values in self.groups.items()},
             outside=(),
+            rows=(np.arange(len(self)) if self.rows is None else self.rows)[rows],
         )
 
     def seen_as(self, features: np.ndarray) -> "Records":

@@ -295,6 +295,7 @@ def write_tables(
     """
     names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
     stable, score = certificates.stable_distance, judged.score
+    numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
     prediction = certificates.prediction if answered is None else np.where(answered, certificates.prediction, UNLABELLED)
     score = score if score is None or answered is None else np.where(answered, score, np.nan)
 
@@ -302,6 +303,7 @@ def write_tables(
         owed = {} if answered is None else {"answer": np.where(answered[places], "given", OWED).astype(object)}
         return pd.DataFrame(
             {
+                "row": numbers[places],
                 "record_id": queries.ids[places].astype(object),
                 "label": names[queries.labels[places]],
                 "prediction": names[prediction[places]],
@@ -382,7 +384,8 @@ def certify_report(
         *conditions_section(subject.conditions),
         *next_section(f"plan run={trained.folder}", f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER"),
         "## Least stable records",
-        "For the data owner only, as everything here. Every query: `certificates.parquet`.",
+        "For the data owner only, as everything here. Every query: `certificates.parquet`; row: its number in the file it came "
+        "from, beginning at 0.",
         markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
         "## Setting of the training run",
         setting_section(trained.config),

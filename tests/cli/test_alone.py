@@ -207,3 +207,13 @@ def test_a_large_file_is_answered_as_a_small_one(
         told = predicted.json["labels"]
         assert told == str(Path(predicted.json["run"]) / "labels.csv") if large else len(told) == n
     assert found[0] == found[1]
+
+
+def test_a_certificate_names_its_row_of_the_table(trained: Trained, agt: Agt) -> None:
+    """No column names the records; those of queries are numbered as labels.csv numbers them."""
+    part = RNG.choice(["train", "test"], N, p=[0.7, 0.3])
+    pd.DataFrame({**TABLE, "part": part}).to_csv("data/t.csv", index=False)
+    run = Path(agt("train", *SOURCES["given constants"], "dataset.split=part", "--json", "-q").ended(0).json["run"])
+    for more, rows in (((), np.flatnonzero(part == "test")), ((f"inputs={queries('table')}",), np.arange(3))):
+        said = agt("certify", f"run={run}", *more, "map_resolution=0", "--json", "-q").ended(0)
+        assert pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")["row"].tolist() == rows.tolist()

@@ -36,7 +36,7 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
     assert constants["rho"] <= constants["rho_fp"] <= constants["per_k"] <= constants["sensitivity"]
     assert metrics["moved_by_one_k"] == constants["per_k"]
     each, folder = certified(agt, str(run))
-    assert list(each.columns) == ["record_id", "label", "prediction", "stable_distance", "score"]
+    assert list(each.columns) == ["row", "record_id", "label", "prediction", "stable_distance", "score"]
     weight = load_file(run / "model.safetensors")["weight"]
     assert weight.shape == (1, 65)
     rows = pd.read_csv(folder / "tables" / "certified.csv")

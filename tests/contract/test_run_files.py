@@ -80,7 +80,7 @@ def test_certificates_agree_with_the_table(runs: dict[str, Path], name: str) -> 
     """The table's columns, recomputed from the records one by one."""
     folder = runs[f"{name} certify"]
     each = pd.read_parquet(folder / "certificates.parquet")
-    assert list(each.columns) == ["record_id", "label", "prediction", "stable_distance", "score"]
+    assert list(each.columns) == ["row", "record_id", "label", "prediction", "stable_distance", "score"]
     assert each["record_id"].is_unique
     assert set(each["label"]) == {"left", "right"}
     right = each["label"] == each["prediction"]
