@@ -251,6 +251,26 @@ def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(outputs: Pat
     agt("verify", str(outputs / "predict/labels"), "--json", "-q").ended(0)
 
 
+def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(tmp_path: Path, agt: Agt) -> None:
+    """As version 0.4.0 once trained them: no column names the units, and k counts units of two."""
+    n, rng = 40, np.random.default_rng(0)
+    pd.DataFrame({"x": rng.normal(size=n), "home": np.arange(n) // 2, "y": np.arange(n) % 2}).to_csv("t.csv", index=False)
+    table = (
+        "dataset=table",
+        "dataset.path=t.csv",
+        "dataset.data_dir=.",
+        "dataset.label=y",
+        "dataset.unit=home",
+        "dataset.declared_size=30",
+    )
+    numbers = ("+dataset.numeric={x: [-3, 3]}", "dataset.classes=['0', '1']", "relation.unit_rows=2", "ensemble.members=2")
+    agt("train", *table, *numbers, *LINEAR[1:], "training=generic", "hydra.run.dir=run", "-q").ended(0)
+    agt("verify", "run", "-q").ended(0)
+    config = (("unit: home", "unit: null"), ('"unit": "home"', '"unit": null'))
+    tamper(Path("run"), {"config.yaml": config[0], "source.json": config[1]})
+    assert "nothing says whose they are" in problems(agt("verify", "run", "--json", "-q"))["model"]
+
+
 def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: Path, made: Path, agt: Agt) -> None:
     folder = outputs / "predict/labels"
     change(folder / "env.json", lambda env: env.update(trained_run=str(Path("train/box").resolve())))
