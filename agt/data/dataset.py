@@ -452,8 +452,7 @@ class Records:
         public: [n] bool: True where the record is public, so that it is never added, removed or changed.
         outside: for the data owner alone, which columns of queries do not fit what was declared.
         groups: column -> [n] the subgroup of each record, as text, for what is told of a model's quality alone.
-        rows: [n] int64, their numbers in the file or set that they were taken from, from 0, for the data owner alone; None: all
-            of it.
+        rows: [n] int64, their numbers, from 0, in the file or set that they were taken from; None: they are all of it.
 
     Raises:
         DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
@@ -640,7 +639,8 @@ class Dataset:
 
 
 def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
-    """The data set with what can be noted about any: classes that never occur, units on both sides, a size that is far off.
+    """The data set with what can be noted about any: classes that never occur, units on both sides or of names that
+    are nearly alike, a size that is far off.
 
     Args:
         normalized: the public number of records that the normaliser of steps stands for, where it is configured.
@@ -655,6 +655,12 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         if both := len(np.intersect1d(train, test)):
             notes.append(
                 f"units with training and test records: {both:,}; results on the latter may look better than they are."
+            )
+        units = {name for some in pieces(dataset.train.units) for name in some.tolist()}
+        if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
+            notes.append(
+                f"names of units that differ from another's in capitals, blanks or leading zeros alone: {alike:,}; each "
+                "counts as a unit of its own: where two are one person, write them alike."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:

@@ -384,8 +384,8 @@ def certify_report(
         *conditions_section(subject.conditions),
         *next_section(f"plan run={trained.folder}", f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER"),
         "## Least stable records",
-        "For the data owner only, as everything here. Every query: `certificates.parquet`; row: its number in the file it came "
-        "from, beginning at 0.",
+        "For the data owner only, as everything here. Every query: `certificates.parquet`; `row`: its number in its file, "
+        "from 0.",
         markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
         "## Setting of the training run",
         setting_section(trained.config),

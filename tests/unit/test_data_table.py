@@ -112,6 +112,17 @@ def test_a_person_on_both_sides_is_noted(tmp_path: Path) -> None:
     assert with_notes(split, None).notes == split.notes
 
 
+def test_names_that_are_nearly_alike_are_noted(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{name},18,100,north,{answer}\n" for name in ("P7", "p7", "A", "a ", "b", "x") for answer in ("yes", "no")
+    )
+    (tmp_path / "later.csv").write_text("id,age,income,region,default\nz,18,100,west,yes\n")
+    content = f"id,age,income,region,default\n{rows}"
+    noted = people(tmp_path, content, id=None, unit="id", split=None, test=Path("later.csv")).load()
+    (said,) = [note for note in with_notes(noted, None).notes if note.startswith("names of units")]
+    assert "alone: 2;" in said
+
+
 def test_range_from_the_data(tmp_path: Path) -> None:
     source = people(tmp_path, numeric={"age": None, "income": (0, 100)}, classes=("no", "yes"))
     dataset = source.load()
