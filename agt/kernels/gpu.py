@@ -132,13 +132,13 @@ def record(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.constexpr):  # 
 
 
 def tile(outputs: int, width: int, lanes: int, most: int) -> tuple[int, int]:
-    """(outputs, inputs) of one program, powers of two, at most ``lanes`` together.
+    """(outputs, inputs) of one program, powers of two, at most ``lanes`` together and at least ``_THREADS``.
 
     Of up to ``most`` inputs as many as leave the fewest lanes empty: an output's factors are read once for them all.
     """
     sizes = [size for size in (64, 128, 256) if size <= most]
     inputs = min(triton.next_power_of_2(width), min(sizes, key=lambda size: (triton.cdiv(width, size) * size, -size)))
-    return min(lanes // inputs, triton.next_power_of_2(outputs)), inputs
+    return max(_THREADS // inputs, min(lanes // inputs, triton.next_power_of_2(outputs))), inputs
 
 
 def kind_of(x: Interval | None, product: str) -> str:
@@ -159,6 +159,7 @@ def factors_of(d: Interval, x: Interval | None) -> tuple[list[Tensor], int]:
     return [t.contiguous() for t in (d.lower, d.upper, other.lower, other.upper)], stride
 
 
+_THREADS = 128  # of a program; some tiles of fewer lanes Triton 3.6 does not compile
 _LANES = 512  # parameters for each program
 _LOOK = tl.constexpr(32)  # records between two looks at how much room is left
 _CHUNK = tl.constexpr(4)  # places read one after the other, without waiting
@@ -342,7 +343,6 @@ class GpuExtremes:
         """The grid, its sizes as both kernels take them, and the tile of one program."""
         outputs, width = self.shape[0], self.shape[1] if len(self.shape) > 1 else 1
         out, inputs = tile(outputs, width, _LANES, 64)
-        out = max(out, 2 if inputs > 1 else 1)  # Triton 3.6 does not compile some tiles of one output
         ks = len(self.counts)
         grid = (2 * ks, triton.cdiv(outputs, out), triton.cdiv(width, inputs))
         return grid, [outputs, width, outputs * width, ks, self._places], {"OUT": out, "IN": inputs}
@@ -378,7 +378,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
         least, greatest = record(d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, 1.0, X)
         sum_low += least
         sum_high += greatest
-    magics = (stop - start).to(tl.int64) * _ZERO  # modulo 2^64, as the sums of bits
+    magics = tl.maximum(stop - start, 0).to(tl.int64) * _ZERO  # modulo 2^64, as the sums of bits; some slices are empty
     at = (k * outputs + j[:, None]) * width + i[None, :]
     tl.atomic_add(low + at, sum_low - magics, mask=inside)
     tl.atomic_add(high + at, sum_high - magics, mask=inside)
