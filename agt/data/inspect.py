@@ -63,8 +63,7 @@ _MOST_GAPS = 100
 _SNIFFED_LINES = 50
 MOST_EDGES = 16
 _RANGE_STEPS = 20
-_ENOUGH_EDGES = 10
-_GRIDS = ((1, 2, 5), (1, 1.5, *range(2, 10)), tuple(step / 10 for step in range(10, 100)))
+_TWO_DIGITS = tuple(step / 10 for step in range(10, 100))
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ class Column:
         values: value and count, the most frequent first; empty where there are too many to list.
         markers: words in it that stand for a missing value.
         numeric: the range or edges proposed; empty: it is no numeric feature.
+        middle: what edges are finest around (``bin_edges``); None: there is a range alone.
         categorical: the list of values proposed; empty: it is no categorical feature.
         public: the range is the type's own and was not read off the records.
         tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise 0.
@@ -96,6 +96,7 @@ class Column:
     values: tuple[tuple[str, int], ...] = ()
     markers: tuple[str, ...] = ()
     numeric: tuple[float, ...] = ()
+    middle: float | None = None
     categorical: tuple[str, ...] = ()
     public: bool = False
     tells: float = 0.0
@@ -396,7 +397,8 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     if not np.isfinite(2 * (limits[1] - limits[0])):
         return replace(seen, kind="unreadable", remark="its numbers are too far apart to compute with")
     if heavy_tailed(look.numbers, look.counts, limits):
-        return replace(seen, numeric=bin_edges(look.numbers, look.counts))
+        ends = spread(look.numbers, look.counts)
+        return replace(seen, numeric=bin_edges(*ends), middle=ends[1])
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
 
@@ -509,42 +511,31 @@ def heavy_tailed(numbers: np.ndarray, counts: np.ndarray, limits: tuple[float, f
     return bool(np.exp(-(shares * np.log(shares)).sum()) < 4)
 
 
-def bin_edges(numbers: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:
-    """At most ``MOST_EDGES`` increasing round numbers around all of them, near their quantiles.
+def spread(numbers: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
+    """(low, middle, high) of numbers with a heavy tail, rounded to one digit, the ends outward.
 
-    A value that many rows share (no payment at all, -1 for never) has a bin for itself as far as round numbers allow.
+    The middle is the median size of those that are not 0 and that few rows share (-1 or 999 for never).
 
     Args:
         numbers: [n] distinct, two at least.
         counts: [n] how many rows have each.
     """
-    order = np.argsort(numbers)
-    numbers, counts = numbers[order], counts[order]
-    often = counts > counts.sum() / 8
-    alone = {edge for place in np.flatnonzero(often) for edge in _around(numbers, int(place))}
-    low = float(numbers[0]) if often[0] else _tidy(_floor(float(numbers[0]), 1))
-    low, high = 0.0 if 0 < low < 0.01 * numbers[-1] else low, _tidy(-_floor(-float(numbers[-1]), 1))
-    bins = max(MOST_EDGES - 1 - len(alone), 1)
-    shares = np.cumsum(counts[~often]) / max(counts[~often].sum(), 1)
-    places = np.searchsorted(shares, np.arange(1, bins) / bins)
-    quantiles = numbers[~often][places[places < len(shares)]]
-    edges: tuple[float, ...] = (low, high)
-    for grid in _GRIDS:
-        inner = {_near(float(number), grid) for number in quantiles} | alone
-        edges = (low, *sorted(edge for edge in inner if low < edge < high), high)
-        if len(edges) >= _ENOUGH_EDGES:
-            break
-    return edges
+    order = np.argsort(np.abs(numbers))
+    sizes, counts = np.abs(numbers[order]), counts[order]
+    few = (counts <= counts.sum() / 8) & (sizes > 0)
+    few = few if few.any() else sizes > 0
+    shares = np.cumsum(counts[few])
+    low, high = _tidy(_floor(float(numbers.min()), 1)), _tidy(-_floor(-float(numbers.max()), 1))
+    middle = _near(float(sizes[few][np.searchsorted(2 * shares, shares[-1])]), tuple(range(1, 10)))
+    return 0.0 if 0 < low < 0.01 * high else low, middle, high
 
 
-def _around(numbers: np.ndarray, place: int) -> tuple[float, ...]:
-    # Edges that part one value from those beside it: at or just below it, and below the next one.
-    number = float(numbers[place])
-    if place + 1 == len(numbers):
-        return (_tidy(_floor(number, 3)),)
-    above = float(numbers[place + 1])
-    rounded = next((edge for digits in (1, 2, 3) if (edge := _floor(above, digits)) > number), above)
-    return _tidy(_floor(number, 3)), _tidy(rounded)
+def bin_edges(low: float, middle: float, high: float) -> tuple[float, ...]:
+    """At most ``MOST_EDGES`` increasing numbers from low to high, of two digits inside: 0 and the middle times powers of
+    the root of 2, or of 2 where there are negative ones. Whoever calls these three numbers public calls the edges so."""
+    powers = [2.0 ** (j / 2) for j in range(-6, 7)] if low > -middle / 8 else [2.0**j for j in range(-2, 4)]
+    sizes = {_near(middle * power, _TWO_DIGITS) for power in powers if middle * power < max(high, -low)}
+    return (low, *sorted(edge for edge in {0.0, *sizes, *(-size for size in sizes)} if low < edge < high), high)
 
 
 def _near(number: float, grid: tuple[float, ...]) -> float:

@@ -267,6 +267,14 @@ def reason_of(condition: Condition) -> Reason:
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 MOST_EPS = 20.0  # that is released without a word
+
+
+def too_much(eps: float) -> list[str]:
+    """What the owner of a budget that protects nobody should hear; nothing of others."""
+    words = f"epsilon is {eps:g} in all: above {MOST_EPS:g} it promises next to nothing; 1 is strong, 10 weak"
+    return [words] if eps > MOST_EPS else []
+
+
 SCOPE = (
     "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
     "unit above relation.unit_rows, a value that is missing, a single class where none are declared, and the like); the "
@@ -322,9 +330,7 @@ class Release(Generic[Drawn]):
         given = self.claim.guarantee
         shown = self.totals or (total(given, 1, getattr(given, "delta", SHOWN_DELTA)),)
         eps, delta = min(each.eps for each in shown), min(each.delta for each in shown)
-        lines = []
-        if eps > MOST_EPS:
-            lines.append(f"epsilon is {eps:g} in all: above {MOST_EPS:g} it promises next to nothing; 1 is strong, 10 weak")
+        lines = too_much(eps)
         if size and delta > 1 / size:
             lines.append(f"delta is {delta:g} in all: above 1 / {size:g}, publishing a record as it is may stay within it")
         return lines

@@ -32,10 +32,10 @@ from agt_cli.report.record import RunRecord, literal
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
-# The table {file}, as agt data inspect saw it: not public while from_data names anything
+# The table {file}, as agt data inspect saw it. For the owner of the data alone: comments tell extremes of its records.
 #
-# For the owner of the data alone until then: the ranges and lists of values below were read off its records, one of
-# which can move them, and the comments tell extremes. No claim of privacy holds until then (condition e). What to do:
+# Ranges, edges and lists of values were read off the records, one of which can move them. What from_data names is not
+# called public, and no claim of privacy holds until it is (condition e). What to do:
 #   1. Replace what from_data names by what is publicly known (an age: [0, 120]), and take its name off that list.
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.

@@ -24,14 +24,16 @@ from pydantic import BeforeValidator, Field
 from agt.data.inspect import Column, Inspection
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
+from agt.mechanisms.claims import too_much
+from agt.mechanisms.composition import MOST_EPS
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
 from agt.quality import Quality, RateEstimate, rate_words, share
-from agt.settings import MOST_ROWS, Positive, build, schema, validate
+from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
-from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data
+from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data, number
 from agt_cli.commands.runs import refresh
 from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
@@ -41,6 +43,7 @@ from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, writ
 
 QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")
 NONE = "none"
+SHOWN = 20  # columns of each group, in a question
 GROUPS = ("ranges", "lists", "classes", "size")
 MOST_COMPARED = 50_000  # training rows that other learners see
 BEHIND = 0.02  # what boosting is ahead by where its votes are worth a try
@@ -62,7 +65,7 @@ class StartSettings(InspectSettings):
     public: Annotated[tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)] | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    eps: Positive | None = None
+    eps: Annotated[float, Field(gt=0, le=MOST_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
 
@@ -171,7 +174,16 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "run": str(folder),
         "digest": record.digest,
         "remarks": [
-            line for line in (quality.verdict, *map(_telling, inspection.features), *_whose(inspection), ahead) if line
+            line
+            for line in (
+                *(f"{line}." for line in too_much(eps)),
+                quality.verdict,
+                *_lost(inspection),
+                *map(_telling, inspection.features),
+                *(f"'{name}' repeats: id={name} if it names people." for name in _repeating(inspection)),
+                ahead,
+            )
+            if line
         ],
         "accuracy": {name: rate and rate.value for name, rate in rates.items()},
         "stable_distance_median": int(np.median(planned.evidence.distance)),
@@ -255,12 +267,19 @@ def _say(
         console.say(line)
 
 
-def _whose(inspection: Inspection) -> Iterator[str]:
-    # Columns that may name people, some of whom have several rows, where nobody was asked for them.
-    for column in inspection.columns:
-        listed = column.numeric or column.categorical or column.values
-        if not (listed or inspection.unit) and 1 < column.distinct < inspection.rows - column.missing:
-            yield f"'{column.name}' repeats: if it names people, say id={column.name}."
+def _lost(inspection: Inspection) -> Iterator[str]:
+    # Columns that some cell kept from being used.
+    return (f"'{c.name}' is LEFT OUT: {c.remark}." for c in inspection.left_out if c.kind == "unreadable")
+
+
+def _repeating(inspection: Inspection) -> list[str]:
+    # Columns that may name people, some of whom have several rows, where nobody said whose the rows are.
+    return [
+        column.name
+        for column in inspection.columns
+        if not (column.numeric or column.categorical or column.values or inspection.unit)
+        and 1 < column.distinct < inspection.rows - column.missing
+    ]
 
 
 def _write(settings: StartSettings, inspection: Inspection) -> None:
@@ -308,26 +327,30 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     likely = inspection.label or next(iter(inspection.labels), "")
     label = f"{inspection.path}: {inspection.rows:,} rows. Which column is to be predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
+    groups += "".join(f"\n  {line}" for line in _lost(inspection))
+    again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
+    most = max((column.most_rows for column in inspection.columns if column.name == inspection.unit), default=0)
     public = (
-        "Which of these are public: known without the records, and the same whoever is among them? That ages end at 120 "
-        "is; the largest income in the file is not."
-        f"{groups}\nyes (all four, and the choice of columns), no (or unsure), or some: ranges,classes"
+        "Which of these, read from your file and rounded, are public: the same whoever is among the records? That ages "
+        f"end at 120 is; the largest income here is not.{groups}\n"
+        "yes (all, and which columns), no, or some: ranges,classes"
     )
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
-            "Does a column name each person for good, whoever joins or leaves? Its name, or none",
+            f"Does a column name each person for good, whoever joins or leaves{again}? Its name, or none",
             "COLUMN or none",
             NONE,
         ),
         "unit_rows": (
-            f"'{inspection.unit}' repeats. How many rows may one person have at most: a public cap, which is enforced",
+            f"'{inspection.unit}' repeats, up to {most} times here. How many rows may one person have at most: a public "
+            "cap, which is enforced",
             "NUMBER",
             "",
         ),
         "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
         "purpose": (
-            "What for: certificates (how many people's data an answer rests on, for you), answers (to publish), or both",
+            "What for: certificates (how many people an answer rests on, for you), answers (to publish), or both",
             "certificates, answers or both",
             "both",
         ),
@@ -337,11 +360,16 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
 
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
-    ranges = [f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}" for c in inspection.features if c.numeric]
-    lists = [f"{c.name} ({len(c.categorical)} words)" for c in inspection.features if c.categorical]
+    ranges = [
+        f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}"
+        + (f", finest near {number(c.middle)}" if c.middle else "")
+        for c in inspection.features
+        if c.numeric
+    ]
+    lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     size = f"about {_size(inspection):,} rows to train on"
     some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
-    return {**{name: few(map(visible, words)) or NONE for name, words in some.items()}, "size": size}
+    return {**{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()}, "size": size}
 
 
 def _group(column: Column) -> str:

@@ -58,7 +58,15 @@ KINDS = ("point", "shared", "per k", "nonnegative", "bias")
         ((2, 7, 1, 70), 1.0, "exact"),
         ((1, 4289, 1, 1), 1.0, "exact"),
     ],
-    ids=["one number", "a few quanta", "far beyond the clip", "several tiles", "several slices", "one output", "empty slices"],
+    ids=[
+        "one number",
+        "a few quanta",
+        "far beyond the clip",
+        "several tiles",
+        "several slices",
+        "one output",
+        "empty slices",
+    ],
 )
 def test_sums_are_the_references(kind: str, shape: tuple[int, int, int, int], size: float, product: str) -> None:
     from agt.kernels.gpu import GpuKernel
