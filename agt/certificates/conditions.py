@@ -164,7 +164,7 @@ def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, step
         )
     else:
         given = training.batch.normalizer is not None
-        source = "training.batch.normalizer" if given else "dataset.declared_size"
+        source = "training.batch.normalizer" if given else "each batch's share of dataset.declared_size"
         proof = None if given else dataset.size
         size = proof or size_fact(f"the normaliser {plan.normalizer:g} ({source})")
     stated = proved(f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration")

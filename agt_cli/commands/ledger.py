@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, few
 from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
@@ -14,7 +14,7 @@ from agt.mechanisms.composition import Allowance
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path, register
 from agt_cli.report.console import Console
-from agt_cli.report.finished import open_run, resolve_latest
+from agt_cli.report.finished import SPENT_FILE, open_run, resolve_latest, runs_below
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9
@@ -187,8 +187,16 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 
 def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
-    """Name ledgers in other folders whose people may be the same, and say where people could not be compared."""
-    for line in register(config.path, people.table if people else None):
+    """Name ledgers in other folders whose people may be the same, and releases that no ledger counts; say where people
+    could not be compared."""
+    released = [run for run in runs_below(Path(config.output_dir)) if (run.folder / SPENT_FILE).exists()]
+    alike = [run for run in released if people and run.environment.get("data_digest") == people.table.data]
+    unpaid = [
+        str(run.folder) for run in alike if not {"ledger", "simulated"} & {k for k, v in run.json(SPENT_FILE).items() if v}
+    ]
+    if unpaid:
+        console.warn(f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: losses add up")
+    for line in dict.fromkeys(register(config.path, people.table if people else None)):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
@@ -211,7 +219,7 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         eps = eps_so_far(allowance, book.spent)
         more = None if last is None else allowance.fitting(book.spent, last.charge.guarantee, _MANY)
         tables = ", ".join(dict.fromkeys(table.name for table in book.tables.values())) or "none yet: agt ledger admit"
-        console.say(f"{population.name}: {budget(allowance)} over all that is ever released about these people")
+        console.say(f"{population.name}: {budget(allowance)} over all that is ever released on this ledger")
         console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
         if debits:
             _say_debits(debits, console)
@@ -254,7 +262,7 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
 
 def _spent(now: float, more: int | None, eps: float) -> str:
     if more is None:
-        return "spent: nothing yet"
+        return "spent: nothing yet on this ledger"
     left = f"{more:,}" if more < _MANY else "more than a thousand million"
     return (
         f"spent: the counter stands at eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); of releases like the last, "

@@ -1,6 +1,7 @@
 """agt measure: ranges, lists, classes and a size that nobody knows in public, from the records with noise, once."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,6 +55,18 @@ class MeasureSettings:
     table: Table
     mechanism: Measurement
     target: Path
+
+    def check_classes(self, wanted: TableValues) -> None:
+        """Tell the owner alone, before anything is spent, that two classes would hardly stand out (ConfigError)."""
+        enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.words))
+        sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.words))
+        counts = Counter(wanted.words[self.table.label].tolist()) if CLASSES in self.unknown else Counter[str]()
+        few_rows = [name for name, count in counts.items() if count < sure]
+        if len(counts) - len(few_rows) < 2 and counts:
+            raise ConfigError(
+                f"two classes would hardly stand out of the noise, for which each needs some {sure:,.0f} rows: nothing was "
+                "spent; list them in dataset.classes if their names are public (they mostly are), or raise total.eps"
+            )
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -155,6 +168,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
     )
     people, earlier = people_of(loaded, measure.settings, measure.config), unfinished(record, subject)
+    if not record.config.get("ledger"):  # which is debited before anything private is computed, and by whoever asks
+        measure.check_classes(wanted)
     record.environment(**subject, dataset=loaded.name)
     record.conditions(rests_on)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)

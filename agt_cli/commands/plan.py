@@ -287,10 +287,10 @@ def plan_report(
         f"# What private answers would cost: {plain(dataset)}",
         quality.verdict and f"**{plain(quality.verdict)}**",
         recommendation,
-        f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
-        f"be public{_FIRST_ORDER if tilted else ''}. Nothing was released and nothing was drawn. The plan itself looks at "
-        "private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice that looked at "
-        "private data, unless what was trained to make the plan is public too.",
+        "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
+        f"{plain(queries)}, which are taken to be public{_FIRST_ORDER if tilted else ''}. Nothing was released. The plan "
+        "itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice "
+        "that looked at private data, unless what was trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",
         markdown_table(*cells(planned, quality.majority)),
         *quality_section(quality),

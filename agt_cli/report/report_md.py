@@ -94,7 +94,8 @@ def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, r
     if shares := [name for name in known if re.fullmatch(r"certified_k\d+", name)]:
         name = max((name for name in shares if known[name] >= MOST), default=shares[0], key=shares.index)
         k = name.removeprefix("certified_k")
-        within = re.sub(r"\bk\b", k, ball(relation))
+        one = RELATIONS[relation.name].neighbours(relation.unit_rows)
+        within = one if k == "1" else re.sub(r"\bk\b", k, ball(relation))
         lead = lead or f"{rate_words(known[name])} of the answers stay the same with {within}."
         if (right := f"certified_and_right_k{k}") in known:
             facts.append(Markdown(f"the same and right: {estimate(right)}"))
@@ -152,7 +153,7 @@ def train_report(
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
         *(("## Removing records later" if certificate.removable else "## The noisy weights", noise) if noise else ()),
         *conditions_section(conditions),
-        *next_section(f"certify run={record.folder}"),
+        *next_section(f"certify run={record.place}"),
         "## Setting",
         setting_section(record.config),
     )

@@ -132,7 +132,8 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[st
 
 def _released(record: Run, units: int) -> Verdicts:
     if not record.holds(CLAIM):
-        yield 1, False, "nothing new was released, or its claim was not kept"
+        repeats = "nothing new was released: what it repeats stands or not where it was first released"
+        yield 1, False, "its claim is not there" if record.holds(SPENT) else repeats
         return
     claim = read_claim(record.read(CLAIM))
     about = group(claim.guarantee.value, units)

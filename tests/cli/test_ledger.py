@@ -41,7 +41,7 @@ def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
     assert "spent: nothing yet" in nothing.out
     spend(trained, 20)
     shown = agt("ledger", "show", "people").ended(0)
-    assert "people: eps = 1, delta = 1e-05 over all that is ever released about these people" in shown.out
+    assert "people: eps = 1, delta = 1e-05 over all that is ever released on this ledger" in shown.out
     assert "mu = 0.01" in shown.out
     assert "labels by gaussian_margin" in shown.out
     assert "of releases like the last, " in shown.out
@@ -228,6 +228,17 @@ def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Ag
     claim = json.loads(Path("paid/claim.json").read_text())
     assert claim["account"]["unit"] == "one customer (up to 4 records)"
     assert claim["neighbours"]["unit_rows"] == 4
+
+
+def test_releases_that_no_ledger_counts_are_named(agt: Agt, visits: Path) -> None:
+    run = f"run={visits / 'customers'}"
+    for more in (("ledger=none",), ("accounting=paper", "seed=1")):
+        agt("predict", run, "mechanism.eps=0.01", *more, "force=true", "-q").ended(0)
+    (spent, _) = sorted(Path("outputs/predict").iterdir())
+    said = agt("ledger", "init", "people", run, *BUDGET).ended(0)
+    assert f"released about this data on no ledger, so this one does not count it: {spent}: losses add up" in said.err
+    agt("predict", run, "ledger=people", "mechanism.eps=0.01", "force=true", "-q").ended(0)
+    assert f"count it: {spent}: losses" in agt("ledger", "admit", "people", run).err
 
 
 def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits: Path, tmp_path: Path) -> None:

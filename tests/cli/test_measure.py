@@ -122,7 +122,10 @@ def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path)
     rows = "\n".join(f"{x:.3f},{'ab'[int(x > 0)]}" for x in rng.normal(size=60))
     (tmp_path / "few.csv").write_text(f"x,y\n{rows}\n")
     agt("data", "inspect", "few.csv", "label=y").ended(0)
-    said = agt("measure", "dataset=few", "total.eps=0.1", "total.delta=1e-6").ended(
-        1, "stands out of the noise is no data set"
-    )
+    line = ("measure", "dataset=few", "total.eps=0.1", "total.delta=1e-6")
+    agt(*line).ended(2, "two classes would hardly stand out of the noise", "nothing was spent")
+    assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
+    agt("train", "dataset=few", "hydra.run.dir=run", "-q").ended(0)
+    agt("ledger", "init", "people", "run=run", "total.eps=5", "total.delta=1e-4", "total.leaks=.5", "unit=a row").ended(0)
+    said = agt(*line, "ledger=people").ended(1, "stands out of the noise is no data set")  # it is debited unseen
     assert "says what to count as spent" in said.err
