@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from agt.data.dataset import Dataset
+from agt.data.dataset import Dataset, Records
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
@@ -104,9 +104,7 @@ class Problem:
                 "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
                 "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
             )
-        train = self.dataset.train
-        if self.settings.relation.unit_rows > 1 and len(train):
-            check_units_named(self.settings, bool((train.units != train.ids).any()))
+        check_units_named(self.settings, self.dataset.train)
         if self.settings.certificate.votes and self.classes > MAX_VOTED:
             raise ConfigError(
                 f"certificate=votes: {self.classes:,} classes are more than the {MAX_VOTED:,} that a vote names"
@@ -195,10 +193,10 @@ def _check_linear(settings: Settings) -> None:
         )
 
 
-def check_units_named(settings: Settings, named: bool) -> None:
-    """Raise ConfigError where units of several rows are nowhere ``named``, and each row would go to a member of its own."""
+def check_units_named(settings: Settings, train: Records) -> None:
+    """Raise ConfigError where units of several rows are not named, and each row would go to a member of its own."""
     rows = settings.relation.unit_rows
-    if settings.ensemble.members > 1 and rows > 1 and not named:
+    if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
             f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
             "give dataset.unit (units= in Python), or unit_rows=1"

@@ -396,7 +396,7 @@ def _refresh_overview(folder: Path, console: Console) -> None:
     words = overview(summaries(folder))
     page = report_page(words, lambda name: (folder / name).read_bytes() if (folder / name).is_file() else None)
     for name, text in {"overview.md": words, "overview.html": page}.items():
-        write_atomic(folder / name, text.encode())
+        write_atomic(folder / name, text.encode(errors="replace"))
     console.note(f"overview, with every figure: {folder / 'overview.html'}")
 
 

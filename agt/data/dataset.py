@@ -488,6 +488,11 @@ class Records:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def units_named(self) -> bool:
+        """Whether something says whose each record is; else each is a unit of its own, under its id."""
+        return self.units is not self.ids
+
     def take(self, rows: np.ndarray) -> "Records":
         """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
         places = np.flatnonzero(rows) if rows.dtype == bool else rows
@@ -501,7 +506,8 @@ class Records:
 
     def _at(self, rows: np.ndarray | slice) -> "Records":
         # Some rows, none of them twice: what was checked of all records holds of these.
-        ids = self.ids[rows]
+        ids, mask = self.ids[rows], not isinstance(rows, slice) and rows.dtype == bool
+        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.flatnonzero(rows) if mask else rows
         return self._unchecked(
             features=self.features[rows],
             labels=self.labels[rows],
@@ -510,7 +516,7 @@ class Records:
             public=self.public[rows],
             groups={name: values[rows] for name, values in self.groups.items()},
             outside=(),
-            rows=(np.arange(len(self)) if self.rows is None else self.rows)[rows],
+            rows=places if self.rows is None else self.rows[places],
         )
 
     def seen_as(self, features: np.ndarray) -> "Records":
@@ -532,6 +538,7 @@ def records(
     public: np.ndarray | None = None,
     groups: Mapping[str, np.ndarray] | None = None,
     outside: tuple[Outside, ...] = (),
+    rows: np.ndarray | None = None,
 ) -> Records:
     """Records whose unit is the record itself and which are private, unless said otherwise."""
     return Records(
@@ -542,6 +549,7 @@ def records(
         public=np.broadcast_to(np.False_, len(features)) if public is None else public,
         outside=outside,
         groups=groups or {},
+        rows=rows,
     )
 
 
@@ -656,10 +664,11 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
             notes.append(
                 f"units with training and test records: {both:,}; results on the latter may look better than they are."
             )
-        units = {name for some in pieces(dataset.train.units) for name in some.tolist()}
+        both_units = (dataset.train.units, dataset.test.units)
+        units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
         if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
             notes.append(
-                f"names of units that differ from another's in capitals, blanks or leading zeros alone: {alike:,}; each "
+                f"names of units that are another's but for capitals, blanks around them or leading zeros: {alike:,}; each "
                 "counts as a unit of its own: where two are one person, write them alike."
             )
     size = dataset.declared_size if normalized is None else normalized

@@ -78,7 +78,7 @@ class Digits:
         used = self.classes or tuple(range(10))
         kept = np.isin(digits, used)
         labels = np.array([used.index(digit) for digit in digits[kept].tolist()])
-        everyone = records(self._scale(pixels[kept]), labels, ids[kept])
+        everyone = records(self._scale(pixels[kept]), labels, ids[kept], rows=np.flatnonzero(kept))
         names = default_ids(pixels, digits, numbered=False)[kept]
         test = hash_split(names, self.test_fraction, self.split_key)
         scaled = f"pixels are divided by {self.LEVELS:g} and shifted by {self.CENTER:g}, constants of the image format"
@@ -253,11 +253,12 @@ class MedMnist:
         return Dataset(
             name=self.name + origin,
             classes=self._names(used),
-            train=records(everyone[kept], self._indices(labels[kept], used), ids[kept]),
+            train=records(everyone[kept], self._indices(labels[kept], used), ids[kept], rows=np.flatnonzero(kept)),
             test=records(
                 self._scaled(tests[tested]),
                 self._indices(test_labels[tested], used),
                 default_ids(tests, test_labels)[tested],
+                rows=np.flatnonzero(tested),
             ),
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},

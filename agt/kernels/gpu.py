@@ -378,7 +378,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
         least, greatest = record(d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, 1.0, X)
         sum_low += least
         sum_high += greatest
-    magics = tl.maximum(stop - start, 0).to(tl.int64) * _ZERO  # modulo 2^64, as the sums of bits; some slices are empty
+    magics = (stop - start).to(tl.int64) * _ZERO  # modulo 2^64, as the sums of bits
     at = (k * outputs + j[:, None]) * width + i[None, :]
     tl.atomic_add(low + at, sum_low - magics, mask=inside)
     tl.atomic_add(high + at, sum_high - magics, mask=inside)
@@ -399,7 +399,8 @@ class GpuKernel(ReferenceKernel):
         # The first axis may be 2^31 long, the others 65,535; a longer one is refused by the driver.
         tiles = triton.cdiv(outputs, out), triton.cdiv(width, inputs)
         slices = max(1, min(_PROGRAMS // (ks * tiles[0] * tiles[1]), n // _SHORT), triton.cdiv(n, _SLICE))
-        size = triton.cdiv(n, slices)
+        size = max(1, triton.cdiv(n, slices))
+        slices = max(1, triton.cdiv(n, size))  # none begins beyond the last record
         factors, stride = factors_of(d, x)
         _sum_kernel[(ks * slices, *tiles)](
             *factors, low, high, n, outputs, width, stride, size, slices,

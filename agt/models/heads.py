@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from threading import RLock
 from typing import Annotated, Any, Literal, Protocol, get_args
 
 import torch
@@ -254,12 +255,15 @@ def head_of(node: object) -> HeadBuilder:
     return OwnNetwork(partial(target, **settings), f"model._target_={node['_target_']}")
 
 
+_DRAWING = RLock()  # of PyTorch's one generator, which threads share
+
+
 @contextmanager
 def seeded(training: TrainingConfig) -> Iterator[None]:
     """In it PyTorch draws from ``training.seed``; afterwards its generator on the CPU is where it was."""
     # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, for a trace of where it was called.
     seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    with torch.random.fork_rng(devices=[]):
+    with _DRAWING, torch.random.fork_rng(devices=[]):
         seed(training.seed)
         yield
 

@@ -372,6 +372,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
         **({"label_free": True} if dataset.label_free else {}),
+        **({"units": True} if dataset.train.units_named else {}),
     }
 
 
@@ -416,6 +417,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
     if (declared is None) == (records is None):
         raise ValueError("either declared_size or records is a number")
     nobody = query_records(np.empty((0, *node["shape"])))
+    nobody = replace(nobody, units=nobody.ids.copy()) if node.get("units") is True else nobody
     dataset = Dataset(
         name=name,
         classes=tuple(node["names"]),

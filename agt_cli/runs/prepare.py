@@ -30,7 +30,7 @@ from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
 from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter
-from agt.problem import Problem, Settings, check_units_named
+from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
 from agt.settings import (
     ComputeConfig,
@@ -121,7 +121,6 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
     settings = RunSettings(source=source, model=model, **parts)
-    check_units_named(settings, getattr(source, "unit", "") is not None)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
             f"relation.unit_rows={settings.relation.unit_rows}: agt measure was paid for units of up to {source.unit_rows} "
@@ -338,8 +337,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
     """What a run kept; None of a run that was made before runs did.
 
     Raises:
-        ConfigError: source.json is of another format, or its dataset's code is not there; or the run is of a version that
-            dealt rows of units that nothing names.
+        ConfigError: source.json is of another format, or its dataset's code is not there; or settings that it refuses.
     """
     if not finished.holds(SOURCE_FILE):
         return None
@@ -349,7 +347,6 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
             raise ConfigError(
                 f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt reads {FORMAT}"
             )
-        check_units_named(settings, node["source"].get("unit", "") is not None)
         dataset, records = dataset_of(node, node["name"])
         run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(node["source"]), None)
     except (ValueError, TypeError, KeyError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from records import reseal
 from torch import nn
 
 import agt
@@ -257,6 +258,20 @@ def test_a_description_of_another_version_is_refused(tmp_path: Path) -> None:
         store.finish()
         with pytest.raises(agt.ConfigError, match=r"model\.json"):
             agt.load(tmp_path / f"changed-{'-'.join(change)}")
+
+
+def test_members_of_units_that_nothing_names_are_not_loaded(tmp_path: Path) -> None:
+    """As earlier versions saved them. Units may have the records' own names."""
+    names = np.arange(60).astype(str)
+    model = fit(members=2, unit_rows=2, ids=names, units=names.copy())
+    model.save(tmp_path / "model")
+    assert agt.load(tmp_path / "model").predict(QUERIES).tolist() == model.predict(QUERIES).tolist()
+    node = json.loads((tmp_path / "model" / "model.json").read_text())
+    del node["units"]
+    (tmp_path / "model" / "model.json").write_text(json.dumps(node))
+    reseal(tmp_path / "model")
+    with pytest.raises(agt.ConfigError, match="nothing says whose they are"):
+        agt.load(tmp_path / "model")
 
 
 def test_layers_are_described_and_built_again() -> None:

@@ -335,3 +335,13 @@ def test_blobs_queries(tmp_path: Path) -> None:
     for name, message in (("bad", "each record has 3 features, the model was trained on 2"), ("no", "no rows")):
         with pytest.raises(DataError, match=message):
             source.load_queries(tmp_path / f"{name}.csv")
+
+
+def test_rows_are_numbered_as_the_whole_set_is() -> None:
+    """Of digits of two classes: a certificate's row names the image in the set that everybody has."""
+    from sklearn.datasets import load_digits
+
+    loaded = Digits(classes=[3, 8]).load()
+    for part in (loaded.train, loaded.test):
+        assert part.rows is not None
+        assert (load_digits().target[part.rows] == np.array([3, 8])[part.labels]).all()

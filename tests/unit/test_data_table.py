@@ -120,7 +120,7 @@ def test_names_that_are_nearly_alike_are_noted(tmp_path: Path) -> None:
     content = f"id,age,income,region,default\n{rows}"
     noted = people(tmp_path, content, id=None, unit="id", split=None, test=Path("later.csv")).load()
     (said,) = [note for note in with_notes(noted, None).notes if note.startswith("names of units")]
-    assert "alone: 2;" in said
+    assert "zeros: 2;" in said
 
 
 def test_range_from_the_data(tmp_path: Path) -> None:
