@@ -217,7 +217,7 @@ def step(dry: bool, seconds: float) -> Rows:
     data, model = bench.records(n, width), bench.head(width, hidden, 1)
     plain = measured(bench.plain_step(data, model, where(dry)), dry, 1 if dry else 20)
     for ks in (1, 16, 64):
-        run = bench.make_run(data, model, range(ks), device=where(dry), memory_mb=4096)
+        run = bench.make_run(data, model, range(ks), device=where(dry), memory_mb=16384)
         taken = measured(bench.one_step(run), dry, 1 if dry else 5) / ks
         goal = f"goal 3x {'met' if taken <= 3 * plain else 'NOT met'}; " if ks == 64 and not dry else ""
         yield row(f"{n:,} x {width}-100-1, add_remove, grid of {ks}, per k", taken, plain, taken / plain, goal + peak(dry))
@@ -227,7 +227,7 @@ def streamed(dry: bool, seconds: float) -> Rows:
     n, hidden, share, times = 200 if dry else 500_000, 4 if dry else 128, batches.RESIDENT, list[float]()
     data, model = bench.records(n, 188), bench.head(188, hidden, hidden, 1)
     for name, batches.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
-        run = bench.make_run(data, model, range(8), device=where(dry), memory_mb=4096)
+        run = bench.make_run(data, model, range(8), device=where(dry), memory_mb=16384)
         times.append(measured(bench.one_step(run), dry, 1))
         yield row(f"{n:,} x 188, MLP 128-128, 8 k, records {name}", times[-1], remark=peak(dry))
     batches.RESIDENT = share

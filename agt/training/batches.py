@@ -40,6 +40,7 @@ Formal guarantees
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -472,7 +473,8 @@ class Stream:
 
     @property
     def _memory(self) -> int:
-        return self.compute.memory_mb * 2**20
+        most = device_memory("cuda") // 4 if self.compute.device == "cuda" else sys.maxsize
+        return min(self.compute.memory_mb * 2**20, most)
 
     @property
     def _record_bytes(self) -> int:

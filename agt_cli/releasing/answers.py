@@ -52,6 +52,12 @@ class LabelTable:
         return f"labels{self.suffix}"
 
     @property
+    def naming(self) -> list[str]:
+        """What whoever reads it should know of its names, if they are not the queries' own."""
+        said = "record_id is the query's number, from 0, in its file or among the test records: no column id names them"
+        return [said] if isinstance(self.names, Mapped) else []
+
+    @property
     def size(self) -> int:
         """As many bytes as it can come to: every label the longest."""
         if self.suffix == ".parquet":
@@ -157,9 +163,9 @@ class PortableAnswers:
         release = self.release
         record.environment(release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name)
         queries = release.queries().load_queries(self.inputs)
-        for line in outside_lines(queries.outside):
-            console.note(line)
         table = LabelTable.of(queries, release.classes, self.inputs)
+        for line in [*outside_lines(queries.outside), *table.naming]:
+            console.note(line)
         with record.opened(table.file) as file:
             shown = table.write(file, map(release.labels, pieces(queries.features)))
         path = record.folder / table.file

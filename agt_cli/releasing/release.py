@@ -598,6 +598,8 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     for line in [*(f"  - {line}" for line in words), *lines]:
         console.say(line)
     if planned.table:
+        for line in planned.table.naming:
+            console.note(line)
         console.say(f"labels: {record.folder / planned.table.file}")
     result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **result}
     if planned.claim.output is Output.WEIGHTS and receipt.size:  # a later call can ask for exactly these

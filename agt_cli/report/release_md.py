@@ -11,7 +11,8 @@ from agt_cli.report.record import RunRecord, to_yaml
 
 
 def setting_section(config: Mapping[str, Any]) -> str:
-    text = to_yaml(config).rstrip()
+    drawn = {"mechanism"} if config.get("release") else set()  # weights that are there answer as they are
+    text = to_yaml({key: value for key, value in config.items() if key not in drawn}).rstrip()
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
 
