@@ -127,7 +127,7 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[st
         return
     many, lost = people(units), given - stable
     yield stable, True, f"{stable} of {given} answers are what training without them gives: stable for {many} or more"
-    yield lost, False, f"{lost} of {given} answers are stable for fewer than {many}"
+    yield lost, False, f"{lost} of {given} answers are not certified to stay without {many}"
 
 
 def _released(record: Run, units: int) -> Verdicts:
