@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import groupby
 
 import numpy as np
 
@@ -311,6 +312,17 @@ class Plan:
     singly: Mapping[float, tuple[int, str]]
 
     @property
+    def verdict(self) -> str:
+        """The advice in a sentence, for the budget that is nearest to 1; empty: no weights can be released."""
+        if not self.weights:
+            return ""
+        eps, accuracy, _ = min(self.weights, key=lambda row: abs(math.log(row[0])))
+        return (
+            f"Weights released once would answer any number of queries, {rate_words(accuracy)} right at total "
+            f"eps = {eps:g} ({rate_words(self.evidence.accuracy)} without noise)."
+        )
+
+    @property
     def advice(self) -> str:
         """What to use, and what it gives, in a sentence or two."""
         nominal = rate_words(self.evidence.accuracy)
@@ -325,9 +337,10 @@ class Plan:
             return singly if self.weights is None else f"Released weights need delta > 0. {singly}"
         several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
         gained = ", ".join(
-            f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
+            f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
+            f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
             f"{f' (the mean of {_SIMULATED[mechanism]} simulated draws)' if mechanism in _SIMULATED else ''}"
-            for eps, accuracy, mechanism in self.weights
+            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.weights, lambda row: row[2]))
         )
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "

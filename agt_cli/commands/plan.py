@@ -285,7 +285,7 @@ def plan_report(
     tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
     return document(
         f"# What private answers would cost: {plain(dataset)}",
-        quality.verdict and f"**{plain(quality.verdict)}**",
+        (lead := quality.verdict or planned.verdict) and f"**{plain(lead)}**",
         recommendation,
         "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
         f"{plain(queries)}, which are taken to be public{_FIRST_ORDER if tilted else ''}. Nothing was released. The plan "

@@ -111,12 +111,13 @@ def test_figures_with_their_data(plans: Callable[[str], Path]) -> None:
 
 def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], Path]) -> None:
     report = (plans("head") / "report.md").read_text()
-    advice = report.split("\n\n")[1]
+    verdict, advice = report.split("\n\n")[1:3]
     table = pd.read_csv(plans("head") / "tables" / "plan.csv").set_index(["mechanism", "total_eps"])
     once = table.loc[["release_weights", "noisy_statistics"]]["expected_accuracy"].groupby(level=[0, 1])
     assert advice.startswith("Release the weights once")
-    for eps, accuracy in once.max().groupby(level=1).max().items():
-        assert f"{rate_words(accuracy)} at total eps = {eps:g}" in advice
+    found = once.max().groupby(level=1).max()
+    assert f"{' / '.join(map(rate_words, found))} at total eps = {' / '.join(f'{eps:g}' for eps in found.index)}" in advice
+    assert f"{rate_words(found[1.0])} right at total eps = 1 (" in verdict
     assert once.nunique().max() == 1, "whatever the number of queries"
 
 
