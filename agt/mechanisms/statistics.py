@@ -45,9 +45,7 @@ import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import GaussianDP
-from agt.mechanisms.mechanism import Mu, Need
-from agt.mechanisms.weights import ReleasedWeights, rows_of, weights_budget
+from agt.mechanisms.weights import GaussianWeights, ReleasedWeights, rows_of
 from agt.models.features import bring, integers, product
 from agt.models.linear import LinearModel
 from agt.numeric import UNIT, Randomness, noisy, step_of
@@ -214,32 +212,19 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
 
 
 @schema
-class NoisyStatistics:
-    """The mechanism that solves for weights from the records' sums with noise, once; any number of classes.
+class NoisyStatistics(GaussianWeights):
+    """Weights that are solved for from the records' sums with noise; any number of classes.
 
     Attributes:
-        mu: of the one release.
         width: features beyond it are brought down to so many by public random directions; null: to
             ``NARROW``, where they are more than ``WIDE``.
         seed: public, of those directions.
     """
 
-    mu: Mu
     width: Annotated[int, Field(ge=2, le=WIDEST)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     name: ClassVar[str] = "noisy_statistics"
-    needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
-
-    @staticmethod
-    def afford(eps: float, delta: float) -> GaussianDP:
-        """As ``weights_budget``."""
-        return weights_budget(eps, delta)
-
-    @property
-    def guarantee(self) -> GaussianDP:
-        """GaussianDP."""
-        return GaussianDP(self.mu)
 
     def check(self, head: LinearModel) -> None:
         """Raise ConfigError where no proof covers a release from this head, or its records are not there."""

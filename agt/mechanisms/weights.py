@@ -61,18 +61,15 @@ class ReleasedWeights:
 
 
 @schema
-class ReleaseWeights:
-    """The mechanism that releases the weights, once; any number of queries is then answered from them.
+class GaussianWeights:
+    """A mechanism that releases weights, once; any number of queries is then answered from them.
 
     Attributes:
         mu: of the one release.
-        shrink: whether answers come from the weights drawn in; what is released stays as it is.
     """
 
     mu: Mu
-    shrink: bool = False
 
-    name: ClassVar[str] = "release_weights"
     needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
 
     @staticmethod
@@ -84,6 +81,19 @@ class ReleaseWeights:
     def guarantee(self) -> GaussianDP:
         """GaussianDP."""
         return GaussianDP(self.mu)
+
+
+@schema
+class ReleaseWeights(GaussianWeights):
+    """A trained head's own weights, with noise on each.
+
+    Attributes:
+        shrink: whether answers come from the weights drawn in; what is released stays as it is.
+    """
+
+    shrink: bool = False
+
+    name: ClassVar[str] = "release_weights"
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """What a release draws, as ``ReleasedWeights.described`` names it."""
