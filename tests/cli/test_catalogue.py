@@ -318,7 +318,6 @@ train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | 65537 values at m
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
 {TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | at stake
 {TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | at stake
-{TABLE}no.csv certificate=votes ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
@@ -335,6 +334,7 @@ certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """What ``configure`` refuses, before any data is read."""
 
 WHOLE = f"""
+{BLOBS}training.loss=cross_entropy certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
