@@ -29,7 +29,7 @@ from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unf
 from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
-from agt_cli.report.release_md import PUBLISHED, predict_report
+from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
 from agt_cli.runs.prepare import RunSettings, settings_of
 
 KINDS = (
@@ -190,7 +190,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         record.report(predict_report(loaded.name, *page, record, "Ranges, lists and sizes"))
         digest = record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
-    lines = [*(f"'{name}': no value stands out of the noise: the column is left out" for name in dropped), *said, *earlier]
+    lines = [f"'{name}': no value stands out of the noise: the column is left out" for name in dropped]
+    lines += [*in_brief(said), *earlier]
     for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
         console.say(line)
     return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said, "digest": digest}

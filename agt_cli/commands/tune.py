@@ -32,7 +32,7 @@ from agt_cli.releasing.payer import NoLedger, Spending, payer_of, people_of, spe
 from agt_cli.releasing.release import TotalConfig, write_weights
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import PUBLISHED, predict_report
+from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
 from agt_cli.report.report_md import tune_report
 from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, encoder_of, prepare, settings_of
 
@@ -274,7 +274,7 @@ class PrivateTuning:
             )
             record.report(report)
             digest = record.finish()
-        for line in (*lines, *words):
+        for line in (*lines, *in_brief(words)):
             console.say(line)
         console.say(f"digest: {digest}")
         return {"metrics": record.metrics, "claim": words[0], "words": words, "digest": digest, **result}

@@ -17,7 +17,7 @@ from agt.models.portable import Portable
 from agt_cli.configuration import digest_of
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import outside_lines, predict_report
+from agt_cli.report.release_md import in_brief, outside_lines, predict_report
 
 MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
 RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
@@ -173,7 +173,7 @@ class PortableAnswers:
         words = [*release.words, RELEASED_EARLIER]
         about = f"queries of {self.inputs.name}"
         record.report(predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record))
-        for line in [*words, f"labels: {path}"]:
+        for line in [*in_brief(words), f"labels: {path}"]:
             console.say(line)
         result = {"metrics": record.metrics, "claim": words[0], "words": words}
         return {**result, "labels": str(path) if shown is None else shown}

@@ -64,7 +64,7 @@ from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import foreign, predict_report
+from agt_cli.report.release_md import foreign, in_brief, predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
@@ -594,8 +594,9 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
         listed = [*([planned.short] if planned.short else lines), *words, *earlier]
         claim = claimed if receipt.size or planned.earlier else None
         planned.finish(claim, listed, planned.files if publishable else None)
-    console.say("what is guaranteed, to be published with the answers:" if publishable else "not to be published:")
-    for line in [*(f"  - {line}" for line in words), *lines]:
+    told = "what is guaranteed, in brief; the words to be published with the answers are in report.md:"
+    console.say(told if publishable else "not to be published:")
+    for line in [*(f"  - {line}" for line in in_brief(words)), *lines]:
         console.say(line)
     if planned.table:
         for line in planned.table.naming:

@@ -1,7 +1,7 @@
 """report.md of a release: what is guaranteed, and what may be published; and which queries do not fit what was declared."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agt.data.dataset import Outside
@@ -43,6 +43,11 @@ def predict_report(
         "## Setting",
         setting_section(record.config),
     )
+
+
+def in_brief(words: Iterable[str]) -> list[str]:
+    """A claim's words for a terminal: without the rest of its scope, and without what would break each declaration."""
+    return [re.split("; broken if |, among data that ", line)[0] for line in words]
 
 
 PUBLISHED = {"tune": "The folder `release`, and `released_weights.safetensors`", "measure": "`dataset.yaml`"}

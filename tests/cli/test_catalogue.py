@@ -334,7 +334,7 @@ certify rnu=x | 2 | 'rnu' | did you mean 'run'
 """What ``configure`` refuses, before any data is read."""
 
 WHOLE = f"""
-{BLOBS}training.loss=cross_entropy certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
+{BLOBS}certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
