@@ -333,7 +333,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     public = (
         "Which of these, read from your file and rounded, are public: the same whoever is among the records? That ages "
         f"end at 120 is; the largest income here is not.{groups}\n"
-        "yes (all, and which columns), no, or some: ranges,classes"
+        "yes (all, and which columns), no, or names: ranges,classes"
     )
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
@@ -348,7 +348,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
             "NUMBER",
             "",
         ),
-        "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
+        "public": (public, f"yes, no or names of [{','.join(GROUPS)}]", "no"),
         "purpose": (
             "What for: certificates (how many people an answer rests on, for you), answers (to publish), or both",
             "certificates, answers or both",
