@@ -348,7 +348,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
             "NUMBER",
             "",
         ),
-        "public": (public, f"yes, no or names of [{','.join(GROUPS)}]", "no"),
+        "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
         "purpose": (
             "What for: certificates (how many people an answer rests on, for you), answers (to publish), or both",
             "certificates, answers or both",
