@@ -61,9 +61,7 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
 _MOST_GAPS = 100
 _SNIFFED_LINES = 50
-MOST_EDGES = 16
 _RANGE_STEPS = 20
-_TWO_DIGITS = tuple(step / 10 for step in range(10, 100))
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,7 @@ class Column:
         low, high: of its numbers; None: it holds none.
         values: value and count, the most frequent first; empty where there are too many to list.
         markers: words in it that stand for a missing value.
-        numeric: the range or edges proposed; empty: it is no numeric feature.
-        middle: what edges are finest around (``bin_edges``); None: there is a range alone.
+        numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         public: the range is the type's own and was not read off the records.
         tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise 0.
@@ -96,7 +93,6 @@ class Column:
     values: tuple[tuple[str, int], ...] = ()
     markers: tuple[str, ...] = ()
     numeric: tuple[float, ...] = ()
-    middle: float | None = None
     categorical: tuple[str, ...] = ()
     public: bool = False
     tells: float = 0.0
@@ -388,7 +384,6 @@ def _identity(look: _ColumnValues, rows: int, most_values: int) -> str | None:
 
 
 def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
-    # A range, or edges where equal bins of it would leave almost every row in one.
     seen = replace(seen, kind="number")
     if pa.types.is_boolean(raw):
         return replace(seen, numeric=(0.0, 1.0), public=True)
@@ -396,9 +391,6 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     limits = round_range(look.numbers, few)
     if not np.isfinite(2 * (limits[1] - limits[0])):
         return replace(seen, kind="unreadable", remark="its numbers are too far apart to compute with")
-    if heavy_tailed(look.numbers, look.counts, limits):
-        ends = spread(look.numbers, look.counts)
-        return replace(seen, numeric=bin_edges(*ends), middle=ends[1])
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
 
@@ -500,59 +492,6 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
     power = 10.0 ** math.floor(math.log10(step))
     step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
     return _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
-
-
-def heavy_tailed(numbers: np.ndarray, counts: np.ndarray, limits: tuple[float, float]) -> bool:
-    """Whether equal bins of a range would leave almost all rows in few of them: as unlike as fewer than four even bins."""
-    if len(numbers) <= MOST_EDGES:
-        return False
-    shares = np.histogram(numbers, MOST_EDGES, limits, weights=counts.astype(float))[0]
-    shares = shares[shares > 0] / counts.sum()
-    return bool(np.exp(-(shares * np.log(shares)).sum()) < 4)
-
-
-def spread(numbers: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
-    """(low, middle, high) of numbers with a heavy tail, rounded to one digit, the ends outward.
-
-    The middle is the median size of those that are not 0 and that few rows share (-1 or 999 for never).
-
-    Args:
-        numbers: [n] distinct, two at least.
-        counts: [n] how many rows have each.
-    """
-    order = np.argsort(np.abs(numbers))
-    sizes, counts = np.abs(numbers[order]), counts[order]
-    few = (counts <= counts.sum() / 8) & (sizes > 0)
-    few = few if few.any() else sizes > 0
-    shares = np.cumsum(counts[few])
-    low, high = _tidy(_floor(float(numbers.min()), 1)), _tidy(-_floor(-float(numbers.max()), 1))
-    middle = _near(float(sizes[few][np.searchsorted(2 * shares, shares[-1])]), tuple(range(1, 10)))
-    return 0.0 if 0 < low < 0.01 * high else low, middle, high
-
-
-def bin_edges(low: float, middle: float, high: float) -> tuple[float, ...]:
-    """At most ``MOST_EDGES`` increasing numbers from low to high, of two digits inside: 0 and the middle times powers of
-    the root of 2, or of 2 where there are negative ones. Whoever calls these three numbers public calls the edges so."""
-    powers = [2.0 ** (j / 2) for j in range(-6, 7)] if low > -middle / 8 else [2.0**j for j in range(-2, 4)]
-    sizes = {_near(middle * power, _TWO_DIGITS) for power in powers if middle * power < max(high, -low)}
-    return (low, *sorted(edge for edge in {0.0, *sizes, *(-size for size in sizes)} if low < edge < high), high)
-
-
-def _near(number: float, grid: tuple[float, ...]) -> float:
-    # The nearest of these numbers times a power of ten, with the sign it has.
-    if not number:
-        return 0.0
-    power = 10.0 ** math.floor(math.log10(abs(number)))
-    nearest = min((*grid, 10.0), key=lambda candidate: abs(math.log(candidate * power / abs(number))))
-    return _tidy(math.copysign(nearest * power, number))
-
-
-def _floor(number: float, digits: int) -> float:
-    # The largest number of so many significant digits that is not above.
-    if not number:
-        return 0.0
-    step = 10.0 ** (math.floor(math.log10(abs(number))) - digits + 1)
-    return math.floor(number / step) * step
 
 
 def _tidy(number: float) -> float:

@@ -34,7 +34,7 @@ COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
 # The table {file}, as agt data inspect saw it. For the owner of the data alone: comments tell extremes of its records.
 #
-# Ranges, edges and lists of values were read off the records, one of which can move them. What from_data names is not
+# Ranges and lists of values were read off the records, one of which can move them. What from_data names is not
 # called public, and no claim of privacy holds until it is (condition e). What to do:
 #   1. Replace what from_data names by what is publicly known (an age: [0, 120]), and take its name off that list.
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
@@ -209,8 +209,6 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return f"the label: {len(inspection.classes)} classes{gaps}"
     if column.categorical:
         return f"{len(column.categorical)} values listed, any other counts as other"
-    if len(column.numeric) > 2:
-        return f"edges {' '.join(map(number, column.numeric))}"
     if column.numeric:
         low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]" + (f" ({column.remark})" if column.remark else "")

@@ -33,7 +33,7 @@ from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
-from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data, number
+from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data
 from agt_cli.commands.runs import refresh
 from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
@@ -360,12 +360,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
 
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
-    ranges = [
-        f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}"
-        + (f", finest near {number(c.middle)}" if c.middle else "")
-        for c in inspection.features
-        if c.numeric
-    ]
+    ranges = [f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}" for c in inspection.features if c.numeric]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     size = f"about {_size(inspection):,} rows to train on"
     some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
