@@ -199,7 +199,7 @@ def check_units_named(settings: Settings, train: Records) -> None:
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
             f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
-            "give dataset.unit (units= in Python), or unit_rows=1"
+            "give dataset.unit (units= in Python), or unit_rows=1 where each record is a unit of its own"
         )
 
 

@@ -490,13 +490,14 @@ class Records:
 
     @property
     def units_named(self) -> bool:
-        """Whether something says whose each record is; else each is a unit of its own, under its id."""
-        return self.units is not self.ids
+        """Whether something says whose each record is; else each is a unit of its own, under its id. Of no records: whether
+        it was said of those that they stand for."""
+        return self.units is not self.ids and (not len(self) or bool((self.units != self.ids).any()))
 
     def take(self, rows: np.ndarray) -> "Records":
         """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
         places = np.flatnonzero(rows) if rows.dtype == bool else rows
-        steps, inside = np.diff(places), len(places) > 0 and places[0] >= 0
+        steps, inside = np.diff(places), len(places) > 0 and places[0] >= 0 and places[-1] < len(self)
         if inside and (steps == 1).all():
             return self._at(slice(int(places[0]), int(places[-1]) + 1))
         part = self._at(rows)
@@ -506,8 +507,11 @@ class Records:
 
     def _at(self, rows: np.ndarray | slice) -> "Records":
         # Some rows, none of them twice: what was checked of all records holds of these.
-        ids, mask = self.ids[rows], not isinstance(rows, slice) and rows.dtype == bool
-        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.flatnonzero(rows) if mask else rows
+        ids = self.ids[rows]
+        if isinstance(rows, slice):
+            places = np.arange(*rows.indices(len(self)))
+        else:
+            places = np.flatnonzero(rows) if rows.dtype == bool else rows % max(len(self), 1)
         return self._unchecked(
             features=self.features[rows],
             labels=self.labels[rows],

@@ -486,12 +486,13 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
     low, high = float(numbers.min()), float(numbers.max())
     if low == high:
         return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
-    if exact or not math.isfinite(high - low):
-        return low, high
     step = (high - low) / _RANGE_STEPS
+    if exact or not (math.isfinite(step) and step):
+        return low, high
     power = 10.0 ** math.floor(math.log10(step))
     step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
-    return _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
+    rounded = _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
+    return rounded if rounded[0] <= low < high <= rounded[1] else (low, high)  # digits beyond those of a double
 
 
 def _tidy(number: float) -> float:

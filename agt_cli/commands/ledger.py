@@ -14,7 +14,7 @@ from agt.mechanisms.composition import Allowance
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path, register
 from agt_cli.report.console import Console
-from agt_cli.report.finished import SPENT_FILE, open_run, resolve_latest, runs_below
+from agt_cli.report.finished import SPENT_FILE, Run, open_run, resolve_latest, runs_below
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9
@@ -190,10 +190,9 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     """Name ledgers in other folders whose people may be the same, and releases that no ledger counts; say where people
     could not be compared."""
     released = [run for run in runs_below(Path(config.output_dir)) if (run.folder / SPENT_FILE).exists()]
-    alike = [run for run in released if people and run.environment.get("data_digest") == people.table.data]
-    unpaid = [
-        str(run.folder) for run in alike if not {"ledger", "simulated"} & {k for k, v in run.json(SPENT_FILE).items() if v}
-    ]
+    data = (people.table.data, *people.table.before) if people else ()
+    alike = [run for run in released if run.environment.get("data_digest") in data]
+    unpaid = [str(run.folder) for run in alike if _unpaid(run)]
     if unpaid:
         console.warn(f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: losses add up")
     for line in dict.fromkeys(register(config.path, people.table if people else None)):
@@ -201,6 +200,15 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     if people and not people.table.people:
         name = people.table.name
         console.warn(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
+
+
+def _unpaid(run: Run) -> bool:
+    """Whether a release was drawn that no ledger counts, as far as anybody can tell."""
+    try:
+        spent = run.json(SPENT_FILE)
+    except ConfigError:
+        return True
+    return not spent.get("ledger") and spent.get("simulated") is not True
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:

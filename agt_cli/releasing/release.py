@@ -594,8 +594,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
         listed = [*([planned.short] if planned.short else lines), *words, *earlier]
         claim = claimed if receipt.size or planned.earlier else None
         planned.finish(claim, listed, planned.files if publishable else None)
-    told = "what is guaranteed, in brief; the words to be published with the answers are in report.md:"
-    console.say(told if publishable else "not to be published:")
+    console.say("what is guaranteed, in brief:" if publishable else "not to be published:")
     for line in [*(f"  - {line}" for line in in_brief(words)), *lines]:
         console.say(line)
     if planned.table:

@@ -46,8 +46,9 @@ def predict_report(
 
 
 def in_brief(words: Iterable[str]) -> list[str]:
-    """A claim's words for a terminal: without the rest of its scope, and without what would break each declaration."""
-    return [re.split("; broken if |, among data that ", line)[0] for line in words]
+    """A claim's words for a terminal: without the whole of its scope, and without what would break each declaration."""
+    scope = "(, among data that .*?\\)(?=; the queries)|; how long it takes, .*|; broken if .*)"
+    return [*(re.sub(scope, "", line) for line in words), "in full, as it may be published: report.md"]
 
 
 PUBLISHED = {"tune": "The folder `release`, and `released_weights.safetensors`", "measure": "`dataset.yaml`"}

@@ -347,8 +347,10 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
             raise ConfigError(
                 f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt reads {FORMAT}"
             )
-        dataset, records = dataset_of(node, node["name"])
-        run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(node["source"]), None)
+        source = node["source"]  # whose settings rule, where they name a unit or none; earlier runs say nothing else
+        named = source["unit"] is not None if "unit" in source else node.get("units") is True
+        dataset, records = dataset_of({**node, "units": named}, node["name"])
+        run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(source), None)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"run={finished.folder}: {SOURCE_FILE} cannot be read ({error}): train again") from None
     config = encoder_of(settings)

@@ -273,6 +273,12 @@ def test_a_range_holds_every_number(values: list[float]) -> None:
     assert low <= min(values) < max(values) <= high
 
 
+@pytest.mark.parametrize("numbers", [1732770000123456.0 + np.arange(300), np.arange(5) * 5e-324, [-1e308, 1e308]])
+def test_a_range_beyond_the_digits_of_a_double_is_left_as_it_is(numbers: np.ndarray) -> None:
+    low, high = round_range(np.asarray(numbers, dtype=float))
+    assert low <= min(numbers) < max(numbers) <= high
+
+
 # -- what is written comes back ----------------------------------------------------------------------------------------
 
 ODD = (
