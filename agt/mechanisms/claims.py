@@ -266,13 +266,13 @@ def reason_of(condition: Condition) -> Reason:
 
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
-MOST_EPS = 20.0  # that is released without a word
+WEAK_EPS = 20.0  # that is released without a word
 
 
 def too_much(eps: float) -> list[str]:
     """What the owner of a budget that protects nobody should hear; nothing of others."""
-    words = f"epsilon is {eps:g} in all: above {MOST_EPS:g} it promises next to nothing; 1 is strong, 10 weak"
-    return [words] if eps > MOST_EPS else []
+    words = f"epsilon is {eps:g} in all: above {WEAK_EPS:g} it promises next to nothing; 1 is strong, 10 weak"
+    return [words] if eps > WEAK_EPS else []
 
 
 SCOPE = (

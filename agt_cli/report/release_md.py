@@ -48,7 +48,7 @@ def predict_report(
 def in_brief(words: Iterable[str]) -> list[str]:
     """A claim's words for a terminal: without the whole of its scope, and without what would break each declaration."""
     scope = "(, among data that .*?\\)(?=; the queries)|; how long it takes, .*|; broken if .*)"
-    return [*(re.sub(scope, "", line) for line in words), "in full, as it may be published: report.md"]
+    return [*(re.sub(scope, "", line) for line in words), "in full: report.md"]
 
 
 PUBLISHED = {"tune": "The folder `release`, and `released_weights.safetensors`", "measure": "`dataset.yaml`"}
