@@ -168,12 +168,12 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
     )
     people, earlier = people_of(loaded, measure.settings, measure.config), unfinished(record, subject)
-    if not record.config.get("ledger"):  # which is debited before anything private is computed, and by whoever asks
-        measure.check_classes(wanted)
     record.environment(**subject, dataset=loaded.name)
     record.conditions(rests_on)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
     with payer_of(record.config.get("ledger"), people) as payer:
+        if not payer.name:  # a ledger is debited before anything private is computed, and by whoever asks
+            measure.check_classes(wanted)
         receipt = payer.debit(people.charge(mechanism.guarantee, Output.CONSTANTS.value, mechanism.name), 1)
         said, account = release.words(account=payer.words(receipt)), payer.position(receipt)
     statement = of_release(release, mechanism.name, words=said, issued=datetime.now(UTC).date(), account=account)
