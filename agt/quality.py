@@ -22,10 +22,10 @@ _Z = 1.959963984540054  # the normal quantile at 1 - _TAIL
 
 
 def rate_words(value: float | None) -> str:
-    """A share as every table and sentence writes it: .845, 1.000; '-' where there is none."""
+    """A share as every table, figure and sentence writes it: .845; '-' where there is none. 1.000 is all, and no less."""
     if value is None:
         return "-"
-    return f"{value:.3f}".removeprefix("0")
+    return f"{min(value, 0.999) if value < 1 else value:.3f}".removeprefix("0")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.stability import upper_lengths
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
@@ -313,17 +313,20 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """The advice in a sentence, for the budget that is nearest to 1; empty: no weights can be released."""
-        if not self.weights:
-            return ""
-        eps, accuracy, _ = min(self.weights, key=lambda row: abs(math.log(row[0])))
-        return (
-            f"Weights released once would answer any number of queries, {rate_words(accuracy)} right at total "
-            f"eps = {eps:g} ({rate_words(self.evidence.accuracy)} without noise)."
-        )
+        """The advice in a sentence, for the budget that is nearest to 1."""
+        nominal = rate_words(self.evidence.accuracy)
+        if self.weights:
+            eps, accuracy, _ = min(self.weights, key=lambda row: abs(math.log(row[0])))
+            answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} without noise)"
+            return f"Weights released once would answer any number of queries, {answers}."
+        if not self.singly:
+            return f"Not even one query could be answered within a point of the noise-free {nominal}."
+        eps, (count, _) = min(self.singly.items(), key=lambda row: abs(math.log(row[0])))
+        queries = counted(count, "query", "queries")
+        return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}."
 
     @property
-    def advice(self) -> str:
+    def advice(self) -> tuple[str, ...]:
         """What to use, and what it gives, in a sentence or two."""
         nominal = rate_words(self.evidence.accuracy)
         listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
@@ -334,7 +337,7 @@ class Plan:
                 "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
             )
         if not self.weights:
-            return singly if self.weights is None else f"Released weights need delta > 0. {singly}"
+            return (singly,) if self.weights is None else ("Released weights need delta > 0.", singly)
         several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
         gained = ", ".join(
             f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
@@ -344,7 +347,8 @@ class Plan:
         )
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {nominal} without noise, as the run itself answers). {singly}"
+            f"(delta = {self.delta:g}; {nominal} without noise, as the run itself answers).",
+            singly,
         )
 
 

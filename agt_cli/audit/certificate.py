@@ -814,22 +814,22 @@ class Auditor:
                 differ += int((a != b).sum())
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
-        meaning, outcome = f"all {numbers} numbers are those of the run, bit for bit", Outcome.STANDS
+        meaning, outcome = f"all {numbers:,} numbers are those of the run, bit for bit", Outcome.STANDS
         if differ and (idle > 1 or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)):
             outcome = Outcome.VIOLATED
-            meaning = f"{differ} of {numbers} numbers are not what training gives: the record was changed"
+            meaning = f"{differ:,} of {numbers:,} numbers are not what training gives: the record was changed"
         elif differ:
             reason = self.other_code or (
                 "another processor or number of threads would explain it; if env.json of both names the same, nothing does"
             )
             outcome = Outcome.REPORTED
-            meaning = f"{differ} of {numbers} numbers differ, parameters within what rounding is allowed: {reason}"
+            meaning = f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding is allowed: {reason}"
         on_record = {"box": "parameters and boxes", "tube": "weights and radii"}.get(self.certificate, "weights")
         return Finding(
             f"{on_record} on record",
             "they are what the run's settings and records make",
             "trained again on the same records, with the same bounds",
-            f"{numbers} numbers compared", outcome, meaning, "numbers that differ", 0.0, found=float(differ),
+            f"{numbers:,} numbers compared", outcome, meaning, "numbers that differ", 0.0, found=float(differ),
             strength=Strength.CERTAIN,
             noticeable="parameters beyond what rounding is allowed" if self.other_code else "any change beyond rounding",
         )  # fmt: skip
@@ -871,7 +871,7 @@ class Auditor:
         )  # fmt: skip
 
     def _certified(self) -> Finding:
-        meaning = f"none of {self.labels} certified labels changed" if self.labels else "no query is certified at such k"
+        meaning = f"none of {self.labels:,} certified labels changed" if self.labels else "no query is certified at such k"
         return counterexamples(
             f"certified labels: {self.subject}",
             "a label of stable distance L is the same on every dataset within L",
@@ -884,13 +884,14 @@ class Auditor:
         left_out = "each unit left out, and the model asked for its own records"
         certified, others = ([change for held, change in self.memorised if held == side] for side in (True, False))
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
-        meaning = f"it is exactly 0 for all {len(certified)} certified records" if certified else "no record was certified"
+        exact = f"it is exactly 0 for all {len(certified):,} certified records"
+        meaning = exact if certified else "no record was certified"
         yield counterexamples(
             f"memorisation of certified records: {self.subject}",
             "P(label right | in) - P(label right | out) is exactly 0 where the record's stable distance is 1 or more",
             left_out, f"{self.units} units left out, {len(self.memorised)} records asked", "records memorised",
             float(broken) if certified else None,
-            f"{broken} of {len(certified)} certified records were memorised all the same" if broken else meaning,
+            f"{broken:,} of {len(certified):,} certified records were memorised all the same" if broken else meaning,
             "one record",
         )  # fmt: skip
         if others:

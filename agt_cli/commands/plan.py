@@ -1,6 +1,6 @@
 """agt plan: a finished training run -> how accurate private answers would be, for each mechanism and budget."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.composition import PureDP
 from agt.mechanisms.objective import ObjectivePerturbation
-from agt.mechanisms.planning import WITHIN, Offer, Plan, plan
+from agt.mechanisms.planning import Offer, Plan, plan
 from agt.mechanisms.published import MECHANISMS, SmoothCauchy, true_loss
 from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
@@ -98,15 +98,17 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
     captions = draw(record, dataset, planned)
-    advice = f"{planned.advice} Note: {APART}." if trained.settings.noise else planned.advice
+    advice = [*planned.advice, *([f"Note: {APART}."] if trained.settings.noise else ())]
     report = plan_report(dataset, words, advice, planned, opened.conditions, captions, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
-    result = {"metrics": record.metrics, "verdict": quality.verdict, "recommendation": advice}
+    result = {"metrics": record.metrics, "verdict": quality.verdict, "recommendation": " ".join(advice)}
     return result | {"table": table.to_dict("records")}
 
 
-def _say(record: RunRecord, opened: OpenedRun, planned: Plan, advice: str, quality: Quality, console: Console) -> None:
+def _say(
+    record: RunRecord, opened: OpenedRun, planned: Plan, advice: Iterable[str], quality: Quality, console: Console
+) -> None:
     if quality.verdict:
         console.say(quality.verdict)
     console.table(
@@ -115,7 +117,8 @@ def _say(record: RunRecord, opened: OpenedRun, planned: Plan, advice: str, quali
         *cells(planned, quality.majority),
     )
     say_quality(console, quality)
-    console.say(advice)
+    for line in advice:
+        console.say(line)
     failed = [c.letter for c in opened.conditions if not c.held]
     if failed:
         console.say(
@@ -179,6 +182,16 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
         captions[name] = caption
         curves(record, Curves(name, *about, **how), data)
 
+    table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
+    table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
+    figure(
+        f"Expected accuracy against the number of queries that share a total budget; {_LINES}.",
+        table,
+        *("accuracy_by_queries", "queries", "accuracy", "queries", "expected accuracy", dataset),
+        panels="panel",
+        finding=planned.verdict.removesuffix("."),
+        **lines,
+    )
     rows = [
         {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
         for name in pure
@@ -192,16 +205,6 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
             finding=_first_above(rows, evidence.majority),
             **lines,
         )
-    table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
-    table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
-    figure(
-        f"Expected accuracy against the number of queries that share a total budget; {_LINES}.",
-        table,
-        *("accuracy_by_queries", "queries", "accuracy", "queries", "expected accuracy", dataset),
-        panels="panel",
-        finding=_most_answered(planned),
-        **lines,
-    )
     flips = _flips(pure)
     if evidence.classes == 2 and len(flips):
         figure(
@@ -231,19 +234,6 @@ def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
     return f"{above['series']} beats the majority ({rate_words(majority)}) from eps = {above['eps']:.2g}"
 
 
-def _most_answered(planned: Plan) -> str:
-    """What the totals buy, in brief."""
-    nominal = planned.evidence.accuracy
-    if planned.weights:
-        enough = [one for one in sorted(planned.weights) if one[1] >= nominal - WITHIN]
-        eps, accuracy, _ = next(iter(enough or sorted(planned.weights)[-1:]))
-        return f"released weights answer any number of queries at {rate_words(accuracy)}, for total eps = {eps:g}"
-    if not planned.singly:
-        return f"nothing answers even one query within a point of {rate_words(nominal)}"
-    eps, (count, name) = min(planned.singly.items())
-    return f"{count:,} queries within a point of {rate_words(nominal)} at total eps = {eps:g}, by {name}"
-
-
 def _flips(pure: Sequence[str]) -> pd.DataFrame:
     """Flip probabilities at eps = 1 of the mechanisms that see a distance."""
     by_distance = [MECHANISMS[name] for name in pure if MECHANISMS[name].needs == "distance"]
@@ -270,7 +260,7 @@ def _losses() -> pd.DataFrame:
 def plan_report(
     dataset: str,
     queries: str,
-    recommendation: str,
+    advice: Iterable[str],
     planned: Plan,
     conditions: tuple[Condition, ...],
     captions: dict[str, str],
@@ -280,13 +270,17 @@ def plan_report(
     """report.md of a plan.
 
     Args:
-        captions: figure name -> what it shows.
+        advice: what to use, and what it gives.
+        captions: figure name -> what it shows, the main one first.
     """
+    evidence, always = planned.evidence, rate_words(planned.evidence.majority)
     tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
+    first, *figures = figures_section(dataset, captions)
     return document(
         f"# What private answers would cost: {plain(dataset)}",
-        (lead := quality.verdict or planned.verdict) and f"**{plain(lead)}**",
-        recommendation,
+        f"**{plain(quality.verdict or planned.verdict)}**",
+        [f"accuracy without noise {rate_words(evidence.accuracy)}; the same answer to all: {always}", *advice],
+        first,
         "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
         f"{plain(queries)}, which are taken to be public{_FIRST_ORDER if tilted else ''}. Nothing was released. The plan "
         "itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice "
@@ -294,7 +288,8 @@ def plan_report(
         "## Accuracy by total budget and number of queries",
         markdown_table(*cells(planned, quality.majority)),
         *quality_section(quality),
-        *figures_section(dataset, captions),
+        "## Figures",
+        *figures,
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),

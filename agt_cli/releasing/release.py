@@ -591,7 +591,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
         drawn = planned.draw()
         request.opened.check_current()
         lines, result = planned.write(drawn, claimed)
-        listed = [*([planned.short] if planned.short else lines), *words, *earlier]
+        listed = [planned.short, *words, *earlier] if planned.short else [*words, *lines, *earlier]
         claim = claimed if receipt.size or planned.earlier else None
         planned.finish(claim, listed, planned.files if publishable else None)
     console.say("what is guaranteed, in brief:" if publishable else "not to be published:")

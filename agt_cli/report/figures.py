@@ -31,6 +31,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from agt.certificates.box import Certificates
+from agt.quality import rate_words
 from agt_cli.report.markdown import DPI, clip
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.report_md import Subject
@@ -127,12 +128,7 @@ def _keeps(subject: Subject, table: pd.DataFrame) -> str:
     """The finding in one sentence: how many predictions no dataset within a small k changes."""
     row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
     ball = re.sub(r"\bk\b", f"{int(row['k']):,}", subject.ball)
-    return f"{percent(row['certified_fraction'])} of the predictions stay the same with {ball}"
-
-
-def percent(fraction: float) -> str:
-    """In per cent, rounded down to a tenth: 100 % is all of them."""
-    return f"{math.floor(1000 * fraction + 1e-9) / 10:g} %"
+    return f"{rate_words(row['certified_fraction'])} of the predictions stay the same with {ball}"
 
 
 def between(values: pd.Series, words: Callable[[float], str]) -> str:
@@ -205,7 +201,7 @@ def plane_map(
         axes.set(xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]])
         keys(figure, [axes], markerscale=1.6)
         level = next(edge for edge in edges if edge >= min(COMMON, edges[-1]))
-        share = percent(float((certificates.stable_distance >= level).mean()))
+        share = rate_words(float((certificates.stable_distance >= level).mean()))
         headline(figure, f"{share} of this part of the plane keeps its label at k = {level:,}", subject.about)
     return {"plane_map": "Regions of equal stable distance, the decision line and the training points."}
 

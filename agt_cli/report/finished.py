@@ -39,7 +39,7 @@ from os.path import lexists
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.store import (
     MANIFEST_FILE,
     MAX_FILE_BYTES,
@@ -233,6 +233,8 @@ class Run(Folder):
             return f"{simulated}{totals[0]}{proof}"
         if self.command == "audit":
             return str(metrics.get("verdict", ""))
+        if isinstance(removed := metrics.get("removed"), int):
+            return f"{counted(removed, 'record')} removed"
         for name, words in _ANSWERS:
             if isinstance(number := metrics.get(name), int | float):
                 return f"{number:.3f} {words}" if "accuracy" in name else f"{number:g} {words}"

@@ -297,7 +297,7 @@ def standing(word: str, look: str) -> str:
     return f'<span class="standing {look}">{escape(word)}</span>'
 
 
-FOLDED = ("Setting", "Setting of the training run")
+FOLDED = ("Every number", "Setting", "Setting of the training run")
 BOX = '<div class="scroll" tabindex="0">'
 
 
@@ -313,13 +313,12 @@ def _parser() -> MarkdownIt:
 
 
 def _fold(tokens: list[Token]) -> None:
-    """Settings, which are long and seldom read, are folded away below their title."""
-    start = next((at for at in range(len(tokens)) if _opens(tokens[at], "h2") and tokens[at + 1].content in FOLDED), None)
-    if start is None:
-        return
-    end = next((at for at in range(start + 1, len(tokens)) if _opens(tokens[at], "h2")), len(tokens))
-    for at, html in ((end, "</details>\n"), (start + 3, "</summary>\n"), (start, "<details>\n<summary>")):
-        tokens.insert(at, Token("html_block", "", 0, content=html))
+    """What is long and seldom read is folded away below its title."""
+    titles = [at for at in range(len(tokens)) if _opens(tokens[at], "h2")]
+    for start, end in reversed([*pairwise([*titles, len(tokens)])]):
+        if tokens[start + 1].content in FOLDED:
+            for at, html in ((end, "</details>\n"), (start + 3, "</summary>\n"), (start, "<details>\n<summary>")):
+                tokens.insert(at, Token("html_block", "", 0, content=html))
 
 
 def _opens(token: Token, tag: str) -> bool:

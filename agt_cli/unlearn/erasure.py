@@ -361,8 +361,8 @@ def account_markdown(account: ErasureReport) -> str:
     places = [(each.place, str(each.files), _strong(each.found), each.words) for each in (sweep.places if sweep else ())]
     return document(
         f"# Erasure: {plain(state.run)}",
-        f"{plain(headline(account))}.",
-        markdown_table(("", ""), list(summary(account).items())),
+        f"**{plain(headline(account))}.**",
+        [f"{name}: {words}" for name, words in summary(account).items()],
         "## What was done",
         account.done.words,
         "## What holds",

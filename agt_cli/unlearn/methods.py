@@ -142,7 +142,7 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
     facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
-    words = (f"trained from scratch on the {len(job.prepared.dataset.train)} records that remain",)
+    words = (f"trained from scratch on the {len(job.prepared.dataset.train):,} records that remain",)
     return Removal(_retrain_promise(job, settings), job.count, seconds, facts, words)
 
 
@@ -311,7 +311,7 @@ def _newton_lines(count: int, stages: Sequence[str], model: RemovalModel, distan
     lines = [
         "; ".join(did),
         f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {distance:.3g} of the "
-        f"exact minimiser on the {state.count} records that remain",
+        f"exact minimiser on the {state.count:,} records that remain",
         "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
         "were part of, and no earlier weights, are kept",
     ]

@@ -39,8 +39,8 @@ DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_PAGE_BYTES = 2**20
 TITLES = {  # of report.md, by command
     "train": (
-        *("What k counts", "How good it is, and for whom", "Results", "For the data owner", "The noisy weights"),
-        *("Removing records later", "Can a privacy guarantee rest on this?", "Setting", "Next"),
+        *("What k counts", "How good it is, and for whom", "For the data owner", "The noisy weights"),
+        *("Removing records later", "Can a privacy guarantee rest on this?", "Every number", "Setting", "Next"),
     ),
     "certify": (
         *("What k counts", "Results", "How good it is, and for whom", "Figures", "Can a privacy guarantee rest on this?"),
@@ -49,7 +49,7 @@ TITLES = {  # of report.md, by command
     ),
     "plan": (
         *("Accuracy by total budget and number of queries", "How good it is, and for whom"),
-        *("Can a privacy guarantee rest on this?", "Setting"),
+        *("Figures", "Can a privacy guarantee rest on this?", "Setting"),
     ),
     "predict": ("What is guaranteed", "What may be published", "Setting"),
     "tune": ("What is guaranteed", "What may be published", "Setting"),
@@ -108,7 +108,7 @@ def _blocks(record: Record, trained: Record | None, text: str) -> list[str]:
     blocks += counts_section(relation) if relation else []
     if record.command == "train":
         before = {name: value for name, value in record.metrics.items() if name != "noise_proved"}  # which came after it
-        blocks += ["## Results", metrics_table(before)]
+        blocks += ["## Every number", metrics_table(before)]
         if model is not None:
             settings, noise = model.problem.settings, model.noise
             words = [*model.words, *(noise_words(settings, noise, model.conditions, ()) if noise else [])]

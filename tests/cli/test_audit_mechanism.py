@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_planted_violation(agt: Agt, runs: dict[str, Path]) -> None:
     """A grid with a gap, distances counted in records: by the table and by draws, exit code 3, the record finished."""
     given = ("run=" + str(runs["sparse"]), "mechanism=smooth_cauchy", "mechanism.eps=1")
-    said = agt("audit", "mechanism", *given, *QUICK, "accounting=paper", "--json").ended(3)
+    said = agt("audit", "mechanism", *given, *QUICK, SURE, "accounting=paper", "--json").ended(3)
     audit = json.loads((Path(said.json["run"]) / "audit.json").read_bytes())
     certain, drawn = audit["findings"][:2]
     assert [certain["outcome"], drawn["outcome"]] == ["violated"] * 2

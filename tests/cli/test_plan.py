@@ -111,7 +111,8 @@ def test_figures_with_their_data(plans: Callable[[str], Path]) -> None:
 
 def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], Path]) -> None:
     report = (plans("head") / "report.md").read_text()
-    verdict, advice = report.split("\n\n")[1:3]
+    verdict, facts, figure = report.split("\n\n")[1:4]
+    advice = facts.splitlines()[1].removeprefix("- ")
     table = pd.read_csv(plans("head") / "tables" / "plan.csv").set_index(["mechanism", "total_eps"])
     once = table.loc[["release_weights", "noisy_statistics"]]["expected_accuracy"].groupby(level=[0, 1])
     assert advice.startswith("Release the weights once")
@@ -120,6 +121,7 @@ def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], 
         assert f"{rate_words(accuracy)} at total eps = {eps:g}" in advice
     assert f"{rate_words(found[1.0])} right at total eps = 1 (" in verdict
     assert once.nunique().max() == 1, "whatever the number of queries"
+    assert figure.endswith("(figures/accuracy_by_queries.png)"), "the answer, then the figure, then what it rests on"
 
 
 def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
@@ -128,7 +130,7 @@ def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
     report = (plans("box") / "report.md").read_text()
     assert "The plan itself looks at private distances: it is for the data owner" in report
     assert "Nothing was released." in report
-    advice = report.split("\n\n")[1]
+    advice = report.split("\n\n")[2]
     found = re.search(r"total eps = 10: ([\d,]+) with (\w+)", advice)
     assert found, advice
     count, name = int(found[1].replace(",", "")), found[2]

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from agt.quality import rate_words
 from agt_cli.report import figures
 from agt_cli.report.figures import (
     BINS,
@@ -27,7 +28,6 @@ from agt_cli.report.figures import (
     curves,
     map_levels,
     ordered,
-    percent,
 )
 from agt_cli.report.record import RunRecord
 
@@ -102,9 +102,10 @@ def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
     assert widths[0] > 2 * max(widths[1:])
 
 
-@pytest.mark.parametrize(("fraction", "words"), [(1.0, "100 %"), (0.99999, "99.9 %"), (0.87, "87 %"), (0.0, "0 %")])
-def test_a_percentage_never_promises_more(fraction: float, words: str) -> None:
-    assert percent(fraction) == words
+@pytest.mark.parametrize(("share", "words"), [(1.0, "1.000"), (0.99999, ".999"), (0.9366, ".937"), (0.0, ".000")])
+def test_all_is_said_of_all_alone(share: float, words: str) -> None:
+    """In figures as in tables: of one certification, one number."""
+    assert rate_words(share) == words
 
 
 def test_numbered_panels_stand_in_the_order_of_their_numbers() -> None:
