@@ -399,15 +399,17 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
     plain, many = np.isfinite(look.numbers), len(look.words) > most_values
     mostly = look.counts[plain].sum() > 0.9 * look.counts.sum()
     written = (plain | look.fit(_WITH_COMMA)).all()
-    if not look.numeric and (written or (mostly and many)):
+    doubt = ""
+    if not look.numeric and (written or mostly):
         bad = pc.is_in(look.cells, look.words.filter(pa.array(~plain)))
         row = pc.index(bad, True).as_py()
         word, where = str(look.cells[row].as_py()), columns.row(row)
         if written:
             hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
             return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")
-        remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
-        return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {where}: {remedy}")
+        doubt = f"numbers, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if it stands for none"
+        if many:
+            return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
         kind = "free text" if free else "too many values for a list"
@@ -416,7 +418,7 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
     if not frequent:
         return replace(seen, kind="text", remark=f"no value occurs {least} times; to use it, list some under categorical")
-    return replace(seen, kind="category", categorical=tuple(frequent))
+    return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
 
 
 def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str | None]:

@@ -207,11 +207,12 @@ def proposal(column: Column, inspection: Inspection) -> str:
     if column.name == inspection.label:
         gaps = f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
         return f"the label: {len(inspection.classes)} classes{gaps}"
+    remark = f" ({column.remark})" if column.remark else ""
     if column.categorical:
-        return f"{len(column.categorical)} values listed, any other counts as other"
+        return f"{len(column.categorical)} values listed, any other counts as other{remark}"
     if column.numeric:
         low, high = (bound(column, value) for value in column.numeric)
-        return f"range [{low}, {high}]" + (f" ({column.remark})" if column.remark else "")
+        return f"range [{low}, {high}]{remark}"
     return f"left out: {column.remark}"
 
 

@@ -268,8 +268,11 @@ def _say(
 
 
 def _lost(inspection: Inspection) -> Iterator[str]:
-    # Columns that some cell kept from being used.
-    return (f"'{c.name}' is LEFT OUT: {c.remark}." for c in inspection.left_out if c.kind == "unreadable")
+    # Columns that some cell kept from being used, or from being numbers.
+    unread = [column for column in inspection.left_out if column.kind == "unreadable"]
+    doubtful = [column for column in inspection.features if column.categorical and column.remark]
+    yield from (f"'{column.name}' is LEFT OUT: {column.remark}." for column in unread)
+    yield from (f"'{column.name}' is a list of words: {column.remark}." for column in doubtful)
 
 
 def _repeating(inspection: Inspection) -> list[str]:

@@ -117,7 +117,7 @@ def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, ta
     agt("train", "dataset=homes", "relation.unit_rows=3").ended(2, "was paid for units of up to 2 records")
 
 
-def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path) -> None:
+def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     rows = "\n".join(f"{x:.3f},{'ab'[int(x > 0)]}" for x in rng.normal(size=60))
     (tmp_path / "few.csv").write_text(f"x,y\n{rows}\n")
@@ -130,3 +130,6 @@ def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path)
     agt("ledger", "init", "people", "run=run", "total.eps=5", "total.delta=1e-4", "total.leaks=.5", "unit=a row").ended(0)
     said = agt(*line, "ledger=people").ended(1, "stands out of the noise is no data set")  # it is debited unseen
     assert "says what to count as spent" in said.err
+    monkeypatch.setenv("AGT_LEDGER", "people")
+    agt(*line).ended(1, "stands out of the noise is no data set")
+    agt(*line, "ledger=none").ended(2, "nothing was spent")

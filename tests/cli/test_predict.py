@@ -117,6 +117,23 @@ def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: 
     assert "all 3 together: (1, 1e-05)-differentially private in all" in said.out
 
 
+def test_a_terminal_shows_a_claim_in_brief_and_the_page_all_of_it(predict: Predict) -> None:
+    said = predict("box", "mechanism.eps=1")
+    report = (folder_of(said) / "report.md").read_text()
+    shown = [line.removeprefix("  - ") for line in said.out.splitlines() if line.startswith("  - ")]
+    assert shown.pop() == "in full: report.md"
+    written = [
+        line.removeprefix("- ")
+        for line in report.partition("## What is guaranteed")[2].splitlines()
+        if line.startswith("- ")
+    ]
+    assert [line for line in written if line in shown] != written, "something is left out"
+    for line, brief in zip(written, shown, strict=False):
+        first, *_ = re.split(r", among data that|; broken if|; how long it takes", line)
+        assert brief.startswith(first)
+        assert set(re.findall(r"[\w.]+", brief)) <= set(re.findall(r"[\w.]+", line)), "and nothing is added"
+
+
 def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> None:
     value = predict("box", "mechanism.eps=20", "--json").json
     assert set(value) == {"command", "run", "metrics", "claim", "words", "labels", "exit_code"}

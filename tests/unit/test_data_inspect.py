@@ -23,7 +23,7 @@ from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
-from agt_cli.commands.data import InspectSettings, dataset_yaml, from_data
+from agt_cli.commands.data import InspectSettings, dataset_yaml, from_data, proposal
 from agt_cli.configuration import composed
 from agt_cli.report.record import to_yaml
 
@@ -98,6 +98,17 @@ def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
     assert "missing_values=['abc']" in seen.remark
     seen = column(look(tmp_path, columns, most_values=20, missing_values=("abc",)), "pay")
     assert (seen.kind, seen.markers, seen.missing) == ("number", ("abc",), 1)
+
+
+def test_a_list_that_may_be_numbers_says_so(tmp_path: Path) -> None:
+    """Few values, so that a list can hold them: used, and named with the word that makes it one."""
+    path = write(tmp_path / "t.csv", table(rooms=["1", "2", "3"] * 19 + ["2", "many", "1"], town=["a", "b", "c"] * 20))
+    inspection = inspect_table(path)
+    rooms, town = (column(inspection, name) for name in ("rooms", "town"))
+    assert rooms.categorical == ("1", "2", "3", "many")
+    assert rooms.remark.startswith("numbers, but 'many' in row 59 of the data")
+    assert rooms.remark in proposal(rooms, inspection)
+    assert (town.categorical, town.remark) == (("a", "b", "c"), "")
 
 
 def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
