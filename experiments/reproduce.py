@@ -18,7 +18,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.errors import ConfigError, DataMissing, nearest
+from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
 from agt.store import Broken, parse_object, read_file, resolve, write_atomic
@@ -74,9 +74,13 @@ def reproduction_report(
     title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float, record: RunRecord
 ) -> str:
     """The report."""
+    both = [s.compared.dropna(how="all", subset=[*profiles])["published"] for s in sections if len(s.compared)]
+    published = sum(int((theirs != UNPUBLISHED["published"]).sum()) for theirs in both)
+    beside = f", {counted(published, 'published number')} beside ours" if published else ""
     times = [(s.source, s.title, f"{s.seconds:.1f}", f"{s.needed:.1f}") for s in sections]
     parts = [
         f"# {title}",
+        f"**{counted(len(sections), 'figure or table', 'figures and tables')}{beside}.**",
         f"Data: {data}.",
         "\n".join(f"- **{name}**: {words}" for name, words in profiles.items()),
         "## Overview",
