@@ -277,8 +277,8 @@ def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> 
 
 
 def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
-    # Text without the words that stand for no value: '?' anywhere, others where everything else is a number.
-    words = look.words.filter(pa.array(np.isnan(look.numbers)))
+    # Text without the words that stand for no value: '?' anywhere, others where everything else is a number, or a date.
+    words = look.words.filter(pa.array(np.isnan(look.numbers) & ~look.fit(_DATE)))
     few = words.to_pylist() if len(words) <= _MOST_GAPS else []
     others = {word for word in few if word.strip().casefold() in _GAPS}
     markers = {word for word in few if word.strip() in ("", "?")}
@@ -341,10 +341,17 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     return _words(columns, seen, look, rows, most_values)
 
 
+def _first(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -> tuple[str, str]:
+    # The first cell of some values ([distinct] bool), and where it stands.
+    row = pc.index(pc.is_in(look.cells, look.words.filter(pa.array(which))), True).as_py()
+    return str(look.cells[row].as_py()), columns.row(row)
+
+
 def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     # Whole years around dates that are read as days since 1970-01-01.
-    if look.text and not look.fit(ISO_DATE).all():
-        return replace(seen, remark="a date: write it as year-month-day, 2024-12-31, to use it")
+    if look.text and not (iso := look.fit(ISO_DATE)).all():
+        word, where = _first(columns, look, ~iso)
+        return replace(seen, remark=f"a date, but {word!r} in {where}: write it as year-month-day, 2024-12-31")
     try:
         numbers = columns.numbers(look.name, "file", seen.markers)
     except DataError:
@@ -396,18 +403,17 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
 
 def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int) -> Column:
     # A list of values, or why there is none.
-    plain, many = np.isfinite(look.numbers), len(look.words) > most_values
-    mostly = look.counts[plain].sum() > 0.9 * look.counts.sum()
+    plain, dated, many = np.isfinite(look.numbers), look.fit(_DATE), len(look.words) > most_values
+    what, fits = ("numbers", plain) if look.counts[plain].sum() >= look.counts[dated].sum() else ("dates", dated)
+    mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
     written = (plain | look.fit(_WITH_COMMA)).all()
     doubt = ""
     if not look.numeric and (written or mostly):
-        bad = pc.is_in(look.cells, look.words.filter(pa.array(~plain)))
-        row = pc.index(bad, True).as_py()
-        word, where = str(look.cells[row].as_py()), columns.row(row)
+        word, where = _first(columns, look, ~(plain if written else fits))
         if written:
             hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
             return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")
-        doubt = f"numbers, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if it stands for none"
+        doubt = f"{what}, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if it stands for none"
         if many:
             return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))

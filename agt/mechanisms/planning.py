@@ -83,6 +83,11 @@ class Evidence:
         """What always answering the most frequent of the true labels would reach."""
         return float(np.bincount(self.labels).max() / len(self.labels))
 
+    @property
+    def useful(self) -> bool:
+        """Whether the labels are right more often than one answer to all; true where there is one label alone."""
+        return self.accuracy > self.majority or self.majority == 1
+
     def expected(self, mechanism: Mechanism) -> float:
         """The exact expected accuracy of the labels that ``mechanism`` releases.
 
@@ -301,7 +306,7 @@ class Plan:
         offers: every mechanism at every budget that it can meet.
         weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
         singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
-            nominal accuracy; budgets at which not one can are left out.
+            nominal accuracy; budgets at which not one can are left out, and so are all where a constant is as good.
     """
 
     evidence: Evidence
@@ -315,6 +320,9 @@ class Plan:
     def verdict(self) -> str:
         """The advice in a sentence, for the budget that is nearest to 1."""
         nominal = rate_words(self.evidence.accuracy)
+        if not self.evidence.useful:
+            always = rate_words(self.evidence.majority)
+            return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
         if self.weights:
             eps, accuracy, _ = min(self.weights, key=lambda row: abs(math.log(row[0])))
             answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} without noise)"
@@ -328,6 +336,8 @@ class Plan:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to use, and what it gives, in a sentence or two."""
+        if not self.evidence.useful:
+            return (self.verdict,)
         nominal = rate_words(self.evidence.accuracy)
         listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
         singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
@@ -385,7 +395,8 @@ def plan(
     names = applicable(evidence) if names is None else tuple(names)
     singly, gained = {}, list[tuple[float, float, str]]()
     for e in eps:
-        counts = {name: answerable(evidence, name, e, delta, evidence.accuracy - WITHIN) for name in names}
+        asked = names if evidence.useful else ()
+        counts = {name: answerable(evidence, name, e, delta, evidence.accuracy - WITHIN) for name in asked}
         best = max(counts, key=lambda name: counts[name], default=None)
         if best is not None and counts[best]:
             singly[e] = counts[best], best

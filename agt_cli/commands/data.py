@@ -20,7 +20,7 @@ from agt.data.files import CsvFormat
 from agt.data.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
-from agt.errors import ConfigError
+from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic
 from agt_cli import usage
@@ -240,7 +240,10 @@ def dataset_yaml(
     """
     features = inspection.features
     if not features:
-        raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
+        remarks = few(
+            (f"'{column.name}': {column.remark}" for column in inspection.left_out if column.remark), between="; "
+        )
+        raise ConfigError(f"{inspection.path}: no column can be a feature; {remarks}")
     if UNWRITABLE in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
     markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None

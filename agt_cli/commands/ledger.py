@@ -1,7 +1,7 @@
 """agt ledger init|show|verify|admit NAME: one population's budget; it writes the ledger and its second head alone."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -189,10 +189,10 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
 def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
     """Name ledgers in other folders whose people may be the same, and releases that no ledger counts; say where people
     could not be compared."""
-    released = [run for run in runs_below(Path(config.output_dir)) if (run.folder / SPENT_FILE).exists()]
-    data = (people.table.data, *people.table.before) if people else ()
-    alike = [run for run in released if run.environment.get("data_digest") in data]
-    unpaid = [str(run.folder) for run in alike if _unpaid(run)]
+    runs = list(runs_below(Path(config.output_dir))) if people else []
+    data = _data_of(people.table, runs) if people else set()
+    alike = [run for run in runs if not run.environment or str(run.environment.get("data_digest")) in data]
+    unpaid = [str(run.folder) for run in alike if (run.folder / SPENT_FILE).exists() and _unpaid(run)]
     if unpaid:
         console.warn(f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: losses add up")
     for line in dict.fromkeys(register(config.path, people.table if people else None)):
@@ -200,6 +200,18 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     if people and not people.table.people:
         name = people.table.name
         console.warn(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
+
+
+def _data_of(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
+    """Digests of these people's data: as the table is and was, and of the same files, however they were coded."""
+
+    def files(run: Run) -> set[str]:
+        listed = run.environment.get("data_files")
+        found = listed.values() if isinstance(listed, dict) else ()
+        return {str(file.get("sha256")) for file in found if isinstance(file, dict)}
+
+    coded = (str(run.environment.get("data_digest")) for run in runs if files(run) & {*table.files})
+    return {table.data, *table.before, *coded}
 
 
 def _unpaid(run: Run) -> bool:

@@ -30,7 +30,7 @@ from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
-from agt_cli.runs.prepare import RunSettings, settings_of
+from agt_cli.runs.prepare import RunSettings, data_files, settings_of
 
 KINDS = (
     "which columns there are, of which kind, what counts as a missing value, and what names records, people and test "
@@ -168,7 +168,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
     )
     people, earlier = people_of(loaded, measure.settings, measure.config), unfinished(record, subject)
-    record.environment(**subject, dataset=loaded.name)
+    record.environment(**subject, dataset=loaded.name, data_files=data_files(measure.table))
     record.conditions(rests_on)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
     with payer_of(record.config.get("ledger"), people) as payer:

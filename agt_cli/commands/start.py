@@ -167,8 +167,8 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         best, onward = 0, measuring[0]
         lines[0] = lines[0].replace("not yet", "once what is not public is measured, below")
     rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
-    ahead = "" if settings.purpose == "answers" else _ahead(rates.get("boosting"), rates["this model"])
-    rates[f"always '{quality.majority}'"] = quality.whole.majority
+    rates[f"always '{quality.majority}'"] = always = quality.whole.majority
+    ahead = "" if settings.purpose == "answers" else _ahead(rates.get("boosting"), rates["this model"], always)
     result = {
         "dataset": str(settings.target),
         "run": str(folder),
@@ -223,8 +223,8 @@ def _measuring(settings: StartSettings) -> list[str]:
     ]
 
 
-def _ahead(boosting: RateEstimate | None, ours: RateEstimate | None) -> str:
-    behind = boosting and ours and boosting.value > ours.value + BEHIND
+def _ahead(boosting: RateEstimate | None, ours: RateEstimate | None, always: RateEstimate | None) -> str:
+    behind = boosting and ours and always and boosting.value > max(ours.value + BEHIND, always.value)
     return (
         "Votes of boosting may be more accurate, and stand less: docs/recipe.md, any learner as a member." if behind else ""
     )
@@ -269,9 +269,13 @@ def _say(
 
 def _lost(inspection: Inspection) -> Iterator[str]:
     # Columns that some cell kept from being used, or from being numbers.
-    unread = [column for column in inspection.left_out if column.kind == "unreadable"]
+    unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
+    named = _repeating(inspection)
+    text = ", ".join(f"'{c.name}'" for c in inspection.left_out if c.kind == "text" and c.name not in named)
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (f"'{column.name}' is LEFT OUT: {column.remark}." for column in unread)
+    if text:
+        yield f"LEFT OUT, as text: {text}."
     yield from (f"'{column.name}' is a list of words: {column.remark}." for column in doubtful)
 
 
@@ -281,6 +285,7 @@ def _repeating(inspection: Inspection) -> list[str]:
         column.name
         for column in inspection.columns
         if not (column.numeric or column.categorical or column.values or inspection.unit)
+        and column.kind not in ("unreadable", "date")
         and 1 < column.distinct < inspection.rows - column.missing
     ]
 
@@ -432,7 +437,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str) -> tuple[list[str], s
     useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
-        useful = accuracy > (evidence.accuracy + evidence.majority) / 2
+        useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
         weights = f"any number of answers, {rate_words(accuracy)} right{'' if useful else ': too few rows for this budget'}"
     if held and count:
         singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} right, by {name}"

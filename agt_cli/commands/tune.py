@@ -34,7 +34,7 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
 from agt_cli.report.report_md import tune_report
-from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, encoder_of, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, data_files, encoder_of, prepare, settings_of
 
 Changes = Mapping[str, Any]
 """Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are changed alone."""
@@ -256,7 +256,7 @@ class PrivateTuning:
         loaded, name, guarantee = data.prepared(self.given).loaded, "private tuning", mechanism.guarantee
         subject, people = {"data_digest": loaded.digest}, people_of(loaded, self.given.settings, self.given.config)
         earlier = [] if simulated else unfinished(record, subject)
-        record.environment(**subject, dataset=loaded.name)
+        record.environment(**subject, dataset=loaded.name, data_files=data_files(self.given.settings.source))
         record.conditions(conditions)
         with nullcontext(NoLedger()) if simulated else payer_of(record.config.get("ledger"), people) as payer:
             receipt = payer.debit(people.charge(guarantee, Output.WEIGHTS.value, name), 1)

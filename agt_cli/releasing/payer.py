@@ -27,13 +27,13 @@ from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Allowance, Cost, Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
+from agt_cli.process import LEDGER_VARIABLE
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
 from agt_cli.report.finished import SPENT_FILE, Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MAX_RELEASES = 10**9
-VARIABLE = "AGT_LEDGER"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
 _ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"
@@ -220,7 +220,7 @@ def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
             a ledger in the working directory has these people; or a second ledger beside the one that was named has.
         CheckError: a ledger is not what was written.
     """
-    name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
+    name = str(setting) if setting is not None else os.environ.get(LEDGER_VARIABLE) or None
     if name is None:
         if holding := _ledgers_of(people):
             raise ConfigError(

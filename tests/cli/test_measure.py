@@ -93,6 +93,19 @@ def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -
     agt("measure", "dataset=public", *BUDGET, "name=nothing").ended(2, "nothing to measure")
 
 
+def test_a_new_ledger_names_a_measurement_of_the_same_file(agt: Agt, tmp_path: Path, table: Path) -> None:
+    """Whatever its coding was: the table's data has another digest since."""
+    measured = Path(agt("measure", "dataset=shop", *BUDGET, "--json").ended(0).json["run"])
+    agt("train", "dataset=shop_measured", "hydra.run.dir=run", "-q").ended(0)
+    given = ("run=run", "total.eps=5", "total.delta=1e-4", "unit=a member")
+    said = agt("ledger", "init", "people", *given).ended(0)
+    assert f"released about this data on no ledger, so this one does not count it: {measured}: losses" in said.err
+    for text in ("", "[]", '{"data_files": [1], "data_digest": {}}'):  # unreadable: nobody can tell what it was about
+        (measured / "env.json").write_text(text)
+        named = str(measured) in agt("ledger", "admit", "people", "run=run").ended(0).err
+        assert named == (text in ("", "[]"))
+
+
 def test_a_ledger_counts_it_before_it_is_drawn(agt: Agt, tmp_path: Path, table: Path) -> None:
     agt(
         "ledger", "init", "people", "run=latest", "total.eps=5", "total.delta=1e-4", "total.leaks=5e-5", "unit=a member"

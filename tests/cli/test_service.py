@@ -237,8 +237,11 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     assert "released outside the ledger of people (ledger=none)" in outside.out
     assert not entries(path, "debit")
     monkeypatch.setenv("AGT_LEDGER", "people")
-    assert agt("predict", run, inputs, *EACH).code == 0
+    paid, again = (Path(agt("predict", run, inputs, *EACH, "--json").ended(0).json["run"]) for _ in range(2))
     assert len(entries(path, "debit")) == 1
+    monkeypatch.delenv("AGT_LEDGER")
+    for folder in (paid, again):
+        assert f"└── ledger {path}: note" in agt("verify", str(folder)).ended(0).out, "the record says which ledger paid"
     assert agt("predict", run, inputs, *EACH, "seed=1", "ledger=people").code == 0
     assert len(entries(path, "debit")) == 1
     monkeypatch.setenv("AGT_LEDGER", "")
