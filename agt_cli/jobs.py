@@ -117,9 +117,11 @@ def run_job(
             for line in ineffective_settings(settings, overrides):
                 console.note(line)
         result = task.run(configured, record, console)
+    if "digest" not in result:  # of an answer line by line, stdout has the answers
+        (console.note if str(settings.get("inputs")) == "-" else console.say)(f"digest: {record.digest}")
     index = Path(str(settings.get("output_dir"))) / "index.html"
     console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
-    return {"command": command, "run": str(folder), **result}
+    return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 
 def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:

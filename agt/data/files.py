@@ -51,7 +51,7 @@ _DAMAGED = (
     *(struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException),
 )
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
-_KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
+ID_KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
 COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
 """A number as it is written where a comma stands before decimals."""
 ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
@@ -321,8 +321,8 @@ class ColumnReader:
 
     def _check_one_kind(self, words: pa.Array, name: str, setting: str) -> None:
         # Refuse cells of a csv that are numbers and text, or decimal numbers.
-        found = {kind: pc.match_substring_regex(words, shape) for kind, shape in _KINDS.items()}
-        found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(_KINDS.values())))
+        found = {kind: pc.match_substring_regex(words, shape) for kind, shape in ID_KINDS.items()}
+        found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(ID_KINDS.values())))
         kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
         why = f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or train with dataset.id_as_text=true"
         if len(kinds) > 1 or kinds == ["a decimal number"]:

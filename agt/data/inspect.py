@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from agt.data.dataset import DataError, ordinal
 from agt.data.files import (
     COMMA,
+    ID_KINDS,
     ISO_DATE,
     SEPARATORS,
     ColumnReader,
@@ -79,6 +80,7 @@ class Column:
         numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         public: the range is the type's own and was not read off the records.
+        mixed: some values are whole numbers, and all others text.
         tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise 0.
         remark: why it is left out and how to include it, or what to think of.
     """
@@ -95,6 +97,7 @@ class Column:
     numeric: tuple[float, ...] = ()
     categorical: tuple[str, ...] = ()
     public: bool = False
+    mixed: bool = False
     tells: float = 0.0
     remark: str = ""
 
@@ -321,6 +324,9 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     distinct = len(look.words)
     most, listed = int(look.counts.max(initial=0)), look.common(most_values)
     seen = Column(look.name, "unreadable", look.missing, distinct, most, values=listed, markers=look.markers)
+    if look.text and distinct:
+        whole, decimal = map(look.fit, ID_KINDS.values())
+        seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if pa.types.is_nested(look.cells.type) or (distinct and not (look.text or look.numeric or look.date)):
         holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.cells.type
         return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")

@@ -181,7 +181,7 @@ class Claim:
         """A sentence for reports: the guarantee and its neighbours, or that nothing is proved, and why."""
         given = _GIVEN[self.output].format(self.guarantee)
         if not self.proved:
-            return f"NO PROOF OF PRIVACY: {'; '.join(self._missing)}. Published as {given}"
+            return f"NO PROOF OF PRIVACY: {'; '.join(self._missing)}. As its paper has it, {given}"
         covered = "" if self.accounting == "rigorous" else _COVERED
         return f"{given} for {neighbours_of(self.relation)}{_FOLLOWS.get(self.output, '')}{covered}"
 

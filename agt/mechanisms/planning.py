@@ -317,15 +317,19 @@ class Plan:
     singly: Mapping[float, tuple[int, str]]
 
     @property
+    def useful(self) -> bool:
+        """Whether something that could be released is right more often than one answer to all."""
+        return self.evidence.useful or any(accuracy > self.evidence.majority for _, accuracy, _ in self.weights or ())
+
+    @property
     def verdict(self) -> str:
         """The advice in a sentence, for the budget that is nearest to 1."""
-        nominal = rate_words(self.evidence.accuracy)
-        if not self.evidence.useful:
-            always = rate_words(self.evidence.majority)
+        nominal, always = rate_words(self.evidence.accuracy), rate_words(self.evidence.majority)
+        if not self.useful:
             return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
         if self.weights:
             eps, accuracy, _ = min(self.weights, key=lambda row: abs(math.log(row[0])))
-            answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} without noise)"
+            answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
             return f"Weights released once would answer any number of queries, {answers}."
         if not self.singly:
             return f"Not even one query could be answered within a point of the noise-free {nominal}."
@@ -336,12 +340,14 @@ class Plan:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to use, and what it gives, in a sentence or two."""
-        if not self.evidence.useful:
+        if not self.useful:
             return (self.verdict,)
         nominal = rate_words(self.evidence.accuracy)
         listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
         singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
-        if not self.singly:
+        if not self.evidence.useful:
+            singly = f"One by one, labels would be no better than one answer to all ({rate_words(self.evidence.majority)})."
+        elif not self.singly:
             singly = (
                 f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
                 "longer stable distances are needed (more records, a smaller clip level, fewer steps)."

@@ -262,6 +262,11 @@ def headline(audit: Audit) -> str:
     return f"no claim contradicted by {counted(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
 
 
+def lead(audit: Audit) -> str:
+    """The same, as its page begins."""
+    return f"**{plain(_capital(headline(audit)))}.**"
+
+
 def _weak(tested: list[Finding]) -> str:
     """Where draws could have told only a far greater loss than is claimed, that it says little; empty: they could more."""
     known = [(each, each.noticed / each.claimed) for each in tested if each.noticed is not None and each.claimed]
@@ -362,7 +367,7 @@ def page(audit: Audit, audited: Audited) -> str:
             sections += [f"## {plain(_capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
     return document(
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
-        f"**{plain(_capital(headline(audit)))}.**{'' if tested else f' {PRIVATE}{state}'}",
+        f"{lead(audit)}{'' if tested else f' {PRIVATE}{state}'}",
         "".join(_again(audit)),
         markdown_table(*audit_rows(audit)) if audit.parts else "",
         f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}." if audit.unaudited else "",

@@ -78,6 +78,7 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     for line in lines(audit):
         console.say(line)
     console.say(f"run folder: {record.folder}")
+    console.say(f"digest: {digest}")
     console.note(f"report: {record.folder / 'report.html'}")
     result = {"audit": plain_of(audit), "metrics": record.metrics, "digest": digest}
     if audit.violations:

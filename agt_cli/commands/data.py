@@ -40,6 +40,7 @@ HEAD = """\
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
+MIXED = "some are whole numbers and some are not: 7 and 07 are two names"
 CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 ROWS = "at most so many rows of one unit, a public number: training refuses more"
@@ -250,6 +251,7 @@ def dataset_yaml(
     form, id = inspection.form, "null    # each record is named by a hash of its own content"
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
+    named = (inspection.id, inspection.unit)
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -265,6 +267,7 @@ def dataset_yaml(
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
         *(["id_permanent: true"] if said and (inspection.id or inspection.unit) else []),
+        *([f"id_as_text: true    # {MIXED}"] if any(c.mixed and c.name in named for c in inspection.columns) else []),
         *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
         f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",

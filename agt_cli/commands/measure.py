@@ -188,10 +188,10 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         write_atomic(measure.target, text.encode())
         page = f"What codes the table, in {measure.target}", mechanism.name, [*said, *earlier], PUBLISHED["measure"]
         record.report(predict_report(loaded.name, *page, record, "Ranges, lists and sizes"))
-        digest = record.finish()
+        record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [f"'{name}': no value stands out of the noise: the column is left out" for name in dropped]
     lines += [*in_brief(said), *earlier]
     for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
         console.say(line)
-    return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said, "digest": digest}
+    return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said}

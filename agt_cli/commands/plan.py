@@ -98,12 +98,19 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
     captions = draw(record, dataset, planned)
-    advice = [*planned.advice, *([f"Note: {APART}."] if trained.settings.noise else ())]
+    advice = [*_refusal(opened.conditions), *planned.advice, *([f"Note: {APART}."] if trained.settings.noise else ())]
     report = plan_report(dataset, words, advice, planned, opened.conditions, captions, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "recommendation": " ".join(advice)}
     return result | {"table": table.to_dict("records")}
+
+
+def _refusal(conditions: Sequence[Condition]) -> list[str]:
+    """What is said first where nothing can be released."""
+    failed = [c.letter for c in conditions if not c.held]
+    held = f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here"
+    return [f"{held}, so accounting=rigorous will refuse to release from it; report.md says why"] if failed else []
 
 
 def _say(
@@ -119,12 +126,6 @@ def _say(
     say_quality(console, quality)
     for line in advice:
         console.say(line)
-    failed = [c.letter for c in opened.conditions if not c.held]
-    if failed:
-        console.say(
-            f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here, so "
-            "accounting=rigorous will refuse to release from it; report.md says why"
-        )
     for line in (*declarations(opened.conditions), *caution_words(opened.trained.finished.config["training"])):
         console.say(line)
     console.say(f"run folder: {record.folder}")

@@ -273,11 +273,10 @@ class PrivateTuning:
                 loaded.name, "Any number of queries", f"weights from {name}", listed, publishable, record
             )
             record.report(report)
-            digest = record.finish()
+            record.finish()
         for line in (*lines, *in_brief(words)):
             console.say(line)
-        console.say(f"digest: {digest}")
-        return {"metrics": record.metrics, "claim": words[0], "words": words, "digest": digest, **result}
+        return {"metrics": record.metrics, "claim": words[0], "words": words, **result}
 
     def _contestants(self, data: TuningData) -> tuple[list[Contestant], tuple[Condition, ...]]:
         """The candidates' heads, untrained, and conditions a to g of all of them together."""

@@ -34,7 +34,7 @@ from agt.certificates.box import Certificates
 from agt.quality import rate_words
 from agt_cli.report.markdown import DPI, clip
 from agt_cli.report.record import RunRecord, csv_bytes
-from agt_cli.report.report_md import Subject
+from agt_cli.report.report_md import Subject, within
 
 STYLE: dict[str, Any] = {
     "font.size": 10,
@@ -107,6 +107,7 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
         for column, name in _lines(table).items():
             marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
             axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(0, 1.02))
         ends([axes], "x")
         keys(figure, [axes])
@@ -127,8 +128,8 @@ def _lines(table: pd.DataFrame) -> dict[str, str]:
 def _keeps(subject: Subject, table: pd.DataFrame) -> str:
     """The finding in one sentence: how many predictions no dataset within a small k changes."""
     row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
-    ball = re.sub(r"\bk\b", f"{int(row['k']):,}", subject.ball)
-    return f"{rate_words(row['certified_fraction'])} of the predictions stay the same with {ball}"
+    share = rate_words(row["certified_fraction"])
+    return f"{share} of the predictions stay the same with {within(subject.relation, int(row['k']))}"
 
 
 def between(values: pd.Series, words: Callable[[float], str]) -> str:

@@ -39,6 +39,12 @@ def ball(relation: RelationConfig) -> str:
     return RELATIONS[relation.name].ball_of(relation.unit_rows, relation.radius)
 
 
+def within(relation: RelationConfig, k: int) -> str:
+    """What lies within so many k: up to 20 records added or removed in all."""
+    counted = re.sub(r"\bk\b", f"{k:,}", ball(relation))
+    return RELATIONS[relation.name].neighbours(relation.unit_rows) if k == 1 else counted
+
+
 def guarantee(conditions: Sequence[Condition]) -> str:
     """One sentence: can these certificates carry a privacy guarantee?"""
     failed = [condition for condition in conditions if not condition.held]
@@ -94,11 +100,9 @@ def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, r
     if shares := [name for name in known if re.fullmatch(r"certified_k\d+", name)]:
         name = max((name for name in shares if known[name] >= MOST), default=shares[0], key=shares.index)
         k = name.removeprefix("certified_k")
-        one = RELATIONS[relation.name].neighbours(relation.unit_rows)
-        within = one if k == "1" else re.sub(r"\bk\b", k, ball(relation))
-        lead = lead or f"{rate_words(known[name])} of the answers stay the same with {within}."
+        lead = lead or f"{rate_words(known[name])} of the answers stay the same with {within(relation, int(k))}."
         if (right := f"certified_and_right_k{k}") in known:
-            facts.append(Markdown(f"the same and right: {estimate(right)}"))
+            facts.append(Markdown(f"the same at k = {k} and right: {estimate(right)}"))
     if "stable_distance_median" in known:
         facts.append(half_stands(known["stable_distance_median"], trained, metrics.get("k_max"), relation))
     lead = lead or (facts.pop(0) if facts else "")

@@ -284,8 +284,8 @@ METHOD_WORDS = {
 REQUESTS = {
     "oblivious": "NOT where requests were chosen after looking at what the model gave out",
     "adaptive for fixed keys": (
-        "for this run's seed and keys, whoever chose the requests; NOT where requests were chosen after looking and the "
-        "model must be as with keys drawn since (fresh=true)"
+        "for this run's seed and keys, whoever chose the requests; where they were chosen after looking, NOT as with keys "
+        "drawn anew (fresh=true)"
     ),
     "adaptive": "whoever chose the requests, also after looking at what the model gave out",
 }

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from agt.audit.membership import SHADOWS
 from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
-from agt.errors import AgtError, few
+from agt.errors import AgtError, counted, few
 from agt.store import Broken, Manifest, file_sha256
 from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
@@ -135,7 +135,7 @@ class TraceTargets:
                 "that stands for an id, and by the bytes of their features"
             )
         if short := self.spellings[2]:
-            yield f"{len(short)} ids so short that they occur by chance: only as whole cells and whole strings"
+            yield f"{counted(len(short), 'id')} so short that they occur by chance: only as whole cells and whole strings"
         if len(self.unshared_rows) < len(self.rows):
             passed = f"{len(self.rows) - len(self.unshared_rows)} of {len(self.rows)} erased records"
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {MAX_ROWS}"
@@ -230,7 +230,12 @@ def _stopped(folder: Path) -> list[Path]:
 
 
 def _place(words: str, folder: Path, traces: Mapping[Path, Counter[str]], targets: TraceTargets) -> Place:
-    sought = f"{len(targets.ids)} ids, {len(targets.unshared_rows)} rows, {len(targets.files)} files of the earlier state"
+    asked = (
+        counted(len(targets.ids), "id"),
+        counted(len(targets.unshared_rows), "row"),
+        counted(len(targets.files), "file"),
+    )
+    sought = f"{', '.join(asked)} of the earlier state"
     hits = {path: counts for path, counts in traces.items() if any(counts[kind] for kind in _KINDS)}
     totals = {kind: sum(counts[kind] for counts in hits.values()) for kind in _KINDS}
     named = ", ".join(f"{kind}: {count}" for kind, count in totals.items() if count)

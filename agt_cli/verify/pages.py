@@ -17,6 +17,7 @@ from agt.audit.findings import AUDIT_FILE, read_audit
 from agt.certificates.box import Certificates
 from agt.mechanisms.claims import read_claim
 from agt.store import MAX_TEXT_BYTES, Broken
+from agt_cli.audit.job import lead
 from agt_cli.releasing.noise import REDRAWN, noise_words
 from agt_cli.report.markdown import bullets, document, report_page, sections, standings
 from agt_cli.report.release_md import PUBLISHED, publish_headline, publish_section, setting_section
@@ -56,9 +57,11 @@ TITLES = {  # of report.md, by command
     "measure": ("What is guaranteed", "What may be published", "Setting"),
 }
 _BESIDE_CLAIM = re.compile(  # what a release says of its files and counts, and of earlier attempts
-    r"- (release: |no folder release: |answered \d|[\d.e-]+ of the queries are certified up to |weights released earlier "
-    r"|an earlier attempt |\d+ labels were paid for |chosen: |experiment: |candidate: )"
+    r"- (release: .+ \(digest sha256:[0-9a-f]{64}\): it may be published, and answers without this run$"
+    r"|no folder release: |answered \d|[\d.e-]+ of the queries are certified up to |weights released earlier "
+    r"|an earlier attempt |\d+ labels were paid for )"
 )
+_OF_TUNING = re.compile(r"- (chosen|experiment|candidate): ")
 OLDER = "written by agt {}, and this is {}: their words may differ"
 
 
@@ -84,21 +87,25 @@ def check_page(record: Record, trained: Record | None) -> str | None:
         record.findings.unchecked("report", OLDER.format(version, __version__))
         return None
     text, conditions = record.read("report.md", MAX_PAGE_BYTES).decode(), record.conditions
-    there = sections(text)
-    for title, body in sections(document(*_blocks(record, trained, text))).items():
+    there, made = sections(text), sections(document(*_blocks(record, trained, text)))
+    for title, body in made.items():
         if title in there and not _is_section(title, there[title], body, record):
             raise Broken(f"report.md says something else below '{title}' than the record does")
     titles = {f"## {title}" for title in TITLES.get(record.command, ())}
     if titles and (strange := there.keys() - titles):
         raise Broken(f"report.md has a section that agt {record.command} does not write: {strange.pop()}")
-    if _headline(record, trained) not in text:
+    first = _headline(record, trained)
+    if not text.partition("\n\n")[2].startswith(first):
         raise Broken("report.md begins with something else than the record does")
     if conditions and standings(conditions) not in text:
         raise Broken("report.md says otherwise than conditions.json how each condition stands")
     page = report_page(text, lambda name: record.read(name) if record.holds(name) else None)
     if record.holds("report.html") and page.encode() != record.read("report.html"):
         raise Broken("report.html is not report.md")
-    return "report.md says what the other files do"
+    compared = ["its first lines"] * bool(first) + ["how conditions stand"] * bool(conditions)
+    compared += [title.removeprefix("## ") for title in there if title in made]
+    rest = [title.removeprefix("## ") for title in there if title not in made]
+    return f"as other files say: {', '.join(compared)}; not compared: {', '.join(['sentences between', *rest])}"
 
 
 def _blocks(record: Record, trained: Record | None, text: str) -> list[str]:
@@ -128,6 +135,8 @@ def _headline(record: Record, trained: Record | None) -> str:
     """What a page begins with; empty: nothing that is known here, or its training run is away."""
     if _releases(record):
         return publish_headline(_publishable(record))
+    if record.holds(AUDIT_FILE):
+        return lead(read_audit(record.read(AUDIT_FILE)))
     if record.command not in ("train", "certify") or trained is None or trained.relation is None:
         return ""
     content = record.read("tables/quality.csv", MAX_TEXT_BYTES)
@@ -141,7 +150,8 @@ def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
     if title == "## What is guaranteed" and not by_lines(record):
         before, found, after = text.partition(derived)
         rest = (line for line in (*before.splitlines(), *after.splitlines()) if line)
-        return bool(found) and all(_BESIDE_CLAIM.match(line) for line in rest)
+        beside = [_BESIDE_CLAIM, *([_OF_TUNING] if record.command == "tune" else [])]
+        return bool(found) and all(any(pattern.match(line) for pattern in beside) for line in rest)
     loose = ("## What is guaranteed", "## The noisy weights", "## Removing records later")
     waiting = title == "## Results" and "waiting" in record.metrics  # how many, and since when, is in the training run
     return derived in text if title in loose or waiting else derived == text

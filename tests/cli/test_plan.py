@@ -150,7 +150,7 @@ def test_it_says_which_condition_would_stop_a_release(plan: Callable[..., Said])
 
 def test_json_is_one_object(plan: Callable[..., Said]) -> None:
     value = plan("box", *ONE, "--json", "-q").json
-    assert set(value) == {"command", "run", "metrics", "verdict", "recommendation", "table", "exit_code"}
+    assert set(value) == {"command", "run", "digest", "metrics", "verdict", "recommendation", "table", "exit_code"}
     assert {row["mechanism"] for row in value["table"]} == {"smooth_cauchy"}
     assert json.loads((Path(value["run"]) / "metrics.json").read_text())["mechanisms"] == "smooth_cauchy"
 

@@ -136,7 +136,7 @@ def test_a_terminal_shows_a_claim_in_brief_and_the_page_all_of_it(predict: Predi
 
 def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> None:
     value = predict("box", "mechanism.eps=20", "--json").json
-    assert set(value) == {"command", "run", "metrics", "claim", "words", "labels", "exit_code"}
+    assert set(value) == {"command", "run", "digest", "metrics", "claim", "words", "labels", "exit_code"}
     assert set(value["metrics"]) == {
         "n_queries",
         "proved",
@@ -203,7 +203,10 @@ def test_paper_accounting_says_everywhere_that_it_proves_nothing(predict: Predic
     folder = folder_of(said)
     report = (folder / "report.md").read_text()
     for text in (said.out, report):
-        assert "NO PROOF OF PRIVACY: condition a does not hold. Published as 1-differentially private per query" in text
+        assert (
+            "NO PROOF OF PRIVACY: condition a does not hold. As its paper has it, 1-differentially private per query"
+            in text
+        )
         assert "together" not in text, "a total of what is not proved"
     assert "may be published\n\nNothing: no guarantee holds." in report
     assert json.loads((folder / "metrics.json").read_text())["proved"] == 0

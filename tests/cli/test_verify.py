@@ -29,6 +29,7 @@ LINEAR = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "tra
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 GRID = "tune.grid={training.epochs: [1, 2]}"
 PAID = ("ledger=people", "mechanism=gaussian_margin", "mechanism.mu=0.1")
+SURE = "confidence=0.999999"  # draws are the operating system's
 COMMANDS: dict[str, tuple[str, ...]] = {
     "train/box": ("train", *TINY),
     "train/head": ("train", *LINEAR),
@@ -49,6 +50,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "predict/weights": ("predict", "run=train/head", *WEIGHTS),
     "predict/kept": ("predict", "run=train/head", "mechanism=release_weights", "mechanism.weights=predict/weights"),
     "predict/answers": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
+    "audit/a": ("audit", "mechanism", "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=300", SURE),
     "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
     "predict/paid": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
     "predict/again": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
@@ -116,7 +118,7 @@ def change(path: Path, edit: Callable[[Any], object]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(value))
 
 
-Edit = tuple[str, str] | Callable[[Any], Any] | None
+Edit = tuple[str, str] | tuple[str, str, int] | Callable[[Any], Any] | None
 """Text and what stands in its place; what changes a file's values, or gives another text; None: the file is left out."""
 
 
@@ -472,6 +474,24 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "what tuning publishes": ("tune/private", "report.md", ("are for the data owner", "too"), "below '## What may"),
             "declaration": ("predict/labels", "report.md", ("broken if one", "sound even if one"), BELOW),
             "first sentence": ("certify/c", "report.md", ("**On the 20 test", "**Not on the 20 test"), "begins"),
+            "a sentence before the first": (
+                "certify/c",
+                "report.md",
+                ("\n\n", "\n\n**All of it holds.**\n\n", 1),
+                "begins",
+            ),
+            "an audit's verdict": (
+                "audit/a",
+                "report.md",
+                ("**No claim", "**Every claim is proved, and no claim"),
+                "begins",
+            ),
+            "a choice": (
+                "predict/labels",
+                "report.md",
+                ("\n\n## What may", "\n- chosen: all of it is free\n\n## What may"),
+                BELOW,
+            ),
             "first sentence of a release": (
                 "predict/labels",
                 "report.md",

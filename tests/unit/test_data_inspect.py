@@ -207,6 +207,18 @@ def test_numbers_under_no_name_are_no_id(tmp_path: Path) -> None:
     assert look(tmp_path, {"": [f"K{row * 37 % 61}" for row in range(ROWS)], **table(a=[1.5, 2.5, 3.5] * 20)}).id == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "mixed"), [("7f{}", False), ("{}", False), ("{}a", False), ("{:x}", True), ("{}.5", False)]
+)
+def test_ids_that_are_partly_whole_numbers_are_taken_as_text(tmp_path: Path, name: str, mixed: bool) -> None:
+    columns = table(code=[name.format(row * 7919 % 100_003) for row in range(ROWS)], x=[1.5, 2.5, 3.5] * 20)
+    inspection = look(tmp_path, columns, id="code")
+    assert ("id_as_text: true" in dataset_yaml(inspection, "t")) == mixed
+    source = Table(path=tmp_path / "t.csv", label="y", numeric={"x": (0, 5)}, id="code", id_as_text=mixed)
+    if name != "{}.5":  # decimal numbers are no names, which training says
+        assert len(source.load().train)
+
+
 def test_repeated_names_of_people_are_no_feature(tmp_path: Path) -> None:
     columns = {"patient_id": [row // 2 * 37 % 10007 for row in range(400)], "y": [0, 1] * 200}
     seen = column(look(tmp_path, columns), "patient_id")

@@ -94,7 +94,7 @@ def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says
     release = prepare_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper")  # type: ignore[arg-type]
     assert not release.claim.proved
     assert release.words()[0] == (
-        "NO PROOF OF PRIVACY: condition c does not hold. Published as 20-differentially private per query"
+        "NO PROOF OF PRIVACY: condition c does not hold. As its paper has it, 20-differentially private per query"
     )
     assert not any("together" in line for line in release.words()), "a total of what is not proved"
     assert release.spent[0].startswith("all 4 together"), "what is drawn counts, proved or not"
