@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agt import __version__
-from agt.errors import ConfigError
+from agt.errors import ConfigError, counted
 from agt.settings import Digest, content_of, read_document, schema
 
 AUDIT_FILE = "audit.json"
@@ -25,6 +25,8 @@ Text = Annotated[str, Field(pattern=r"\S")]
 Words = tuple[str, ...]
 DIGITS = 3
 MOST_DIGITS = 17  # that a double has
+FAR_TIMES = 2  # times the claim: an audit that could have noticed only more says little
+PASSED = "let pass"  # what is found of a sound twin of a planted violation
 
 
 class Outcome(StrEnum):
@@ -233,9 +235,44 @@ class Audit:
         return tuple(finding for finding in self.findings if finding.violated)
 
     @property
+    def verdict(self) -> str:
+        """What was found, in one line."""
+        tested = [finding for finding in self.findings if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)]
+        if self.kind == "selftest":
+            return _selftest_verdict(tested)
+        untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
+        rest = f"; {counted(untested, 'attack')} not made" if untested else ""
+        if wrong := len(self.violations):
+            return f"claims VIOLATED, by {wrong} of {counted(len(tested), 'attack')}{rest}"
+        if not tested:
+            return f"no claim was tested{rest}"
+        return f"no claim contradicted by {counted(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
+
+    @property
     def content(self) -> bytes:
         """audit.json: the same audit gives the same bytes."""
         return content_of(self)
+
+
+def _weak(tested: list[Finding]) -> str:
+    """Where draws could have told only a far greater loss than is claimed, that it says little; empty: they could more."""
+    known = [(each, each.noticed / each.claimed) for each in tested if each.noticed is not None and each.claimed]
+    weak = [(each, times) for each, times in known if times > FAR_TIMES]
+    if not weak:
+        return ""
+    worst, _ = max(weak, key=lambda each: each[1])
+    limit = f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of {number(worst.claimed or 0.0)} claimed"
+    return f", and {len(weak)} of {len(known)} could have noticed only a far larger loss ({limit})"
+
+
+def _selftest_verdict(tested: list[Finding]) -> str:
+    """Of planted violations and of sound twins."""
+    planted, sound = ([each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True))
+    missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
+    first = f"all {len(planted)} planted violations caught"
+    first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
+    second = f"{accused} of {len(sound)} sound ones ACCUSED" if accused else f"all {len(sound)} sound ones let pass"
+    return f"{first}; {second}" if sound else first  # an earlier version had none
 
 
 def read_audit(content: bytes) -> Audit:

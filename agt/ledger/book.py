@@ -570,7 +570,8 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
         fits = "nothing that is Gaussian fits a budget without delta"
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
-        fits = f"of its delta, {allowance.leaks:g} is for releases with one of their own (total.leaks), and {float(leak):.3g} is left"
+        own = f"{allowance.leaks:g} is for releases with one of their own (total.leaks)"
+        fits = f"of its delta, {own}, and {float(leak):.3g} is left"
     else:
         fits = "none of this kind fits, however little it tells"
     return (

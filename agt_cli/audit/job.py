@@ -30,12 +30,12 @@ from agt.audit.findings import (
     least,
     number,
 )
-from agt.errors import ConfigError, DataMissing, counted
+from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
 from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, capital, document, markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import figures_section
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -208,13 +208,10 @@ def remove_copies(audits: Path) -> None:
 
 # -- pages --------------------------------------------------------------------------------------------------------------
 
-PASSED = "let pass"
 PRIORS = (0.5, 0.01)
-FAR_TIMES = 2  # times the claim: an audit that could have noticed only more says little
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
 QUESTION = "a person's record was used"
 ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
-TESTED = (Outcome.VIOLATED, Outcome.STANDS)
 ABOUT = "about"
 SIGNS = {Strength.CERTAIN: "≥", Strength.CONFIDENT: "≥", Strength.ASYMPTOTIC: ABOUT, Strength.CREDIBLE: ABOUT}
 STRENGTHS = (
@@ -246,46 +243,6 @@ FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means s
 
 
 # -- words ---------------------------------------------------------------------------------------------------------------
-
-
-def headline(audit: Audit) -> str:
-    """The verdict, in one line."""
-    tested = [finding for finding in audit.findings if finding.outcome in TESTED]
-    if audit.kind == "selftest":
-        return _selftest_headline(tested)
-    untested = sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
-    rest = f"; {counted(untested, 'attack')} not made" if untested else ""
-    if wrong := len(audit.violations):
-        return f"claims VIOLATED, by {wrong} of {counted(len(tested), 'attack')}{rest}"
-    if not tested:
-        return f"no claim was tested{rest}"
-    return f"no claim contradicted by {counted(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
-
-
-def lead(audit: Audit) -> str:
-    """The same, as its page begins."""
-    return f"**{plain(_capital(headline(audit)))}.**"
-
-
-def _weak(tested: list[Finding]) -> str:
-    """Where draws could have told only a far greater loss than is claimed, that it says little; empty: they could more."""
-    known = [(each, each.noticed / each.claimed) for each in tested if each.noticed is not None and each.claimed]
-    weak = [(each, times) for each, times in known if times > FAR_TIMES]
-    if not weak:
-        return ""
-    worst, _ = max(weak, key=lambda each: each[1])
-    limit = f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of {number(worst.claimed or 0.0)} claimed"
-    return f", and {len(weak)} of {len(known)} could have noticed only a far larger loss ({limit})"
-
-
-def _selftest_headline(tested: list[Finding]) -> str:
-    """Of planted violations and of sound twins."""
-    planted, sound = ([each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True))
-    missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
-    first = f"all {len(planted)} planted violations caught"
-    first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
-    second = f"{accused} of {len(sound)} sound ones ACCUSED" if accused else f"all {len(sound)} sound ones let pass"
-    return f"{first}; {second}" if sound else first  # an earlier version had none
 
 
 def percent(share: float) -> str:
@@ -336,7 +293,7 @@ def risks(audit: Audit) -> list[str]:
 
 def lines(audit: Audit) -> Iterator[str]:
     """What is said of it on the console."""
-    yield f"{audit.kind} audit of {audit.subject}: {headline(audit)}"
+    yield f"{audit.kind} audit of {audit.subject}: {audit.verdict}"
     if audit.kind == "selftest" or audit.parts:  # a table has said the rest
         yield from (f"not audited in this state: {', '.join(audit.unaudited)}" for _ in audit.unaudited[:1])
         return
@@ -364,10 +321,10 @@ def page(audit: Audit, audited: Audited) -> str:
     for name, table in audited.tables.items():
         if len(table) and not audit.parts:  # of a summary, the claims once more
             more = f": the first {most} of {len(table):,} rows of tables/{name}.csv" if len(table) > most else ""
-            sections += [f"## {plain(_capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
+            sections += [f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
     return document(
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
-        f"{lead(audit)}{'' if tested else f' {PRIVATE}{state}'}",
+        f"**{plain(capital(audit.verdict))}.**{'' if tested else f' {PRIVATE}{state}'}",
         "".join(_again(audit)),
         markdown_table(*audit_rows(audit)) if audit.parts else "",
         f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}." if audit.unaudited else "",
@@ -413,10 +370,6 @@ def data_table(table: pd.DataFrame) -> str:
     return markdown_table([str(column) for column in table.columns], rows)
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _cell(value: object, rate: bool) -> str:
     """As a reader takes it; nothing where there is nothing."""
     if value is None or value != value:
@@ -452,7 +405,7 @@ def audit_rows(audit: Audit) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     rows = []
     for place, part in enumerate(audit.parts, 1):
         findings = [each for each in audit.findings if each.part == place]
-        made = sum(each.outcome in TESTED for each in findings)
+        made = sum(each.outcome in (Outcome.VIOLATED, Outcome.STANDS) for each in findings)
         untested = sum(each.outcome is Outcome.UNTESTED for each in findings)
         most = max((rate for each in findings if (rate := share(each)) is not None), default=None)
         wrong = sum(each.violated for each in findings)

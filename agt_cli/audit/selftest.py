@@ -20,7 +20,7 @@ import pandas as pd
 
 from agt.api import Declared, fit
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.findings import PASSED, Finding, Outcome, Strength
 from agt.audit.mechanism import (
     Heads,
     LabellingPair,
@@ -65,7 +65,7 @@ from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.account import Promise
 from agt_cli.audit.certificate import Auditor, Certificate
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
-from agt_cli.audit.job import PASSED, Audited, AuditInputs, found
+from agt_cli.audit.job import Audited, AuditInputs, found
 from agt_cli.audit.prediction import Answers, Counters, Stage, alike, judged, most_telling
 from agt_cli.audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_cli.report.console import Console

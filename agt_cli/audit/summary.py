@@ -12,7 +12,7 @@ from agt.errors import ConfigError, counted
 from agt.settings import schema
 from agt.unlearning.log import Log
 from agt_cli import usage
-from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audit_rows, claims_table, headline
+from agt_cli.audit.job import ABOUT, SIGNS, Audited, AuditInputs, audit_rows, claims_table
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, drawing, headline as figure_headline, keys
 from agt_cli.report.finished import Run, open_run, runs_below
@@ -123,7 +123,7 @@ def _notes(parts: Sequence[FindingPart], audits: list[Run], run: Run) -> Iterato
             yield f"an audit of no run found a violation, and is not counted here: {kind} ({name})"
         if record.state == "done" and kind == "selftest":
             audit = read_audit(open_run(record.folder, "audit", key="audit.audits").read(AUDIT_FILE))
-            newest = f"the auditor itself: {headline(audit)} (agt audit selftest, {name})"
+            newest = f"the auditor itself: {audit.verdict} (agt audit selftest, {name})"
     yield from (newest, NOTE)
 
 

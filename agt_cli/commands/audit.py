@@ -8,7 +8,7 @@ from typing import Any
 from agt.audit.findings import AUDIT_FILE, Audit
 from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
-from agt_cli.audit.job import Audited, AuditInputs, AuditKind, headline, lines, page, remove_copies
+from agt_cli.audit.job import Audited, AuditInputs, AuditKind, lines, page, remove_copies
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, check_edits, open_run
@@ -82,7 +82,7 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     console.note(f"report: {record.folder / 'report.html'}")
     result = {"audit": plain_of(audit), "metrics": record.metrics, "digest": digest}
     if audit.violations:
-        raise CheckError(headline(audit), {"command": "audit", "run": str(record.folder), **result})
+        raise CheckError(audit.verdict, {"command": "audit", "run": str(record.folder), **result})
     return result
 
 
@@ -118,5 +118,5 @@ def _write(audit: Audit, audited: Audited, record: RunRecord) -> None:
     for name, table in audited.tables.items():
         record.table(name, table)
     counts = {"findings": len(audit.findings), "violations": len(audit.violations)}
-    record.add_metrics(**counts, verdict=headline(audit), **audited.metrics)
+    record.add_metrics(**counts, verdict=audit.verdict, **audited.metrics)
     record.report(page(audit, audited))

@@ -66,6 +66,10 @@ def clip(text: str, letters: int = 48) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def plain(text: str) -> str:
     """Text as Markdown that shows exactly it, on one line."""
     return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))

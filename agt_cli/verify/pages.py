@@ -17,9 +17,8 @@ from agt.audit.findings import AUDIT_FILE, read_audit
 from agt.certificates.box import Certificates
 from agt.mechanisms.claims import read_claim
 from agt.store import MAX_TEXT_BYTES, Broken
-from agt_cli.audit.job import lead
 from agt_cli.releasing.noise import REDRAWN, noise_words
-from agt_cli.report.markdown import bullets, document, report_page, sections, standings
+from agt_cli.report.markdown import bullets, capital, document, plain, report_page, sections, standings
 from agt_cli.report.release_md import PUBLISHED, publish_headline, publish_section, setting_section
 from agt_cli.report.report_md import (
     ball,
@@ -136,7 +135,7 @@ def _headline(record: Record, trained: Record | None) -> str:
     if _releases(record):
         return publish_headline(_publishable(record))
     if record.holds(AUDIT_FILE):
-        return lead(read_audit(record.read(AUDIT_FILE)))
+        return f"**{plain(capital(read_audit(record.read(AUDIT_FILE)).verdict))}.**"
     if record.command not in ("train", "certify") or trained is None or trained.relation is None:
         return ""
     content = record.read("tables/quality.csv", MAX_TEXT_BYTES)

@@ -9,7 +9,7 @@ from unit.test_audit_findings import audit, finding
 
 from agt.audit.estimates import Claimed, TestedClaim
 from agt.audit.findings import Outcome, Strength, least, number
-from agt_cli.audit.job import AGAIN, data_table, headline, lines, row
+from agt_cli.audit.job import AGAIN, data_table, lines, row
 from agt_cli.audit.prediction import nothing_to_tell
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
@@ -50,7 +50,7 @@ def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
 
 
 def test_the_headline_says_where_little_could_have_been_noticed() -> None:
-    assert headline(audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3))) == (
+    assert audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3)).verdict == (
         "no claim contradicted by 2 attacks: that is no proof, and 1 of 2 could have noticed only a far larger loss "
         "(epsilon 20.6 or more, of 2 claimed)"
     )
