@@ -9,7 +9,6 @@ and the versions of what computes.
 
 import gc
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,7 @@ from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
 from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
 from agt_cli import usage
-from agt_cli.process import LEDGER_VARIABLE, current_team
+from agt_cli.process import current_team
 from agt_cli.report.console import Console
 from agt_cli.report.finished import check_not_replaced, home_of, manifest_digest, open_run, resolve_latest
 
@@ -57,9 +56,6 @@ def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence
         from agt_cli.choices import bind_declaration, with_members
 
         settings = bind_declaration(with_members(settings), overrides)
-    draws = command in ("predict", "measure", "tune") or (settings.get("noise") or {}).get("epsilon") is not None
-    if draws and not settings.get("release") and settings.get("ledger", "") is None:  # the record says which one paid
-        settings["ledger"] = os.environ.get(LEDGER_VARIABLE) or None
     for key, value in settings.items():
         if value == "":
             raise ConfigError(f"{key}= is empty: give a value, or leave it out")

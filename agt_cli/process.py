@@ -22,7 +22,6 @@ from agt.store import Lock
 
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
-LEDGER_VARIABLE = "AGT_LEDGER"  # what pays for releases where no setting names a ledger
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")

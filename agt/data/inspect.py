@@ -420,14 +420,14 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
             hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
             return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")
         doubt = f"{what}, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if it stands for none"
-        if many:
-            return replace(seen, kind="unreadable", remark=doubt)
+    least = max(1, min(5, rows // 50))
+    frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
+    if doubt and (many or not frequent):
+        return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
         kind = "free text" if free else "too many values for a list"
         return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
-    least = max(1, min(5, rows // 50))
-    frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
     if not frequent:
         return replace(seen, kind="text", remark=f"no value occurs {least} times; to use it, list some under categorical")
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)

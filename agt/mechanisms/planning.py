@@ -85,8 +85,8 @@ class Evidence:
 
     @property
     def useful(self) -> bool:
-        """Whether the labels are right more often than one answer to all; true where there is one label alone."""
-        return self.accuracy > self.majority or self.majority == 1
+        """Whether the labels are right more often than one answer to all, or always."""
+        return self.accuracy > self.majority or self.accuracy == 1
 
     def expected(self, mechanism: Mechanism) -> float:
         """The exact expected accuracy of the labels that ``mechanism`` releases.
@@ -317,18 +317,18 @@ class Plan:
     singly: Mapping[float, tuple[int, str]]
 
     @property
-    def useful(self) -> bool:
-        """Whether something that could be released is right more often than one answer to all."""
-        return self.evidence.useful or any(accuracy > self.evidence.majority for _, accuracy, _ in self.weights or ())
+    def worth(self) -> list[tuple[float, float, str]]:
+        """Of the weights, those that are right more often than one answer to all."""
+        return [row for row in self.weights or () if row[1] > self.evidence.majority or row[1] == 1]
 
     @property
     def verdict(self) -> str:
         """The advice in a sentence, for the budget that is nearest to 1."""
         nominal, always = rate_words(self.evidence.accuracy), rate_words(self.evidence.majority)
-        if not self.useful:
+        if not self.worth and not self.evidence.useful:
             return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
-        if self.weights:
-            eps, accuracy, _ = min(self.weights, key=lambda row: abs(math.log(row[0])))
+        if self.worth:
+            eps, accuracy, _ = min(self.worth, key=lambda row: abs(math.log(row[0])))
             answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
             return f"Weights released once would answer any number of queries, {answers}."
         if not self.singly:
@@ -340,7 +340,7 @@ class Plan:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to use, and what it gives, in a sentence or two."""
-        if not self.useful:
+        if not self.worth and not self.evidence.useful:
             return (self.verdict,)
         nominal = rate_words(self.evidence.accuracy)
         listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
@@ -354,12 +354,14 @@ class Plan:
             )
         if not self.weights:
             return (singly,) if self.weights is None else ("Released weights need delta > 0.", singly)
-        several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
+        if not self.worth:
+            return ("Released weights would be no better than one answer to all at these budgets.", singly)
+        several = len({mechanism for *_, mechanism in self.worth} | {ReleaseWeights.name}) > 1
         gained = ", ".join(
             f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
             f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
             f"{f' (the mean of {_SIMULATED[mechanism]} simulated draws)' if mechanism in _SIMULATED else ''}"
-            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.weights, lambda row: row[2]))
+            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.worth, lambda row: row[2]))
         )
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field, InstanceOf
 
+from agt.errors import ConfigError
 from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
 from agt_cli.configuration import only_keys
@@ -27,7 +28,7 @@ from agt_cli.report.report_md import (
     write_tables,
 )
 from agt_cli.runs.prepare import certifying
-from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 
 
 @schema
@@ -41,6 +42,8 @@ class CertifyConfig:
 def configure(config: Mapping[str, Any]) -> CertifyConfig:
     """Validate the settings and the run that they name, before any data is read."""
     only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
+    if str(config.get("inputs")) == str(LINES):
+        raise ConfigError("inputs=-: agt predict answers line by line; certify takes a file of queries")
     given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
     return validate(CertifyConfig, given, "")
 

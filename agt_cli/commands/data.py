@@ -248,6 +248,8 @@ def dataset_yaml(
     if UNWRITABLE in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
     markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
+    # What stands for no value in one column does so in all.
+    listed = {c: [word for word in c.categorical if word not in markers] for c in inspection.features if c.categorical}
     form, id = inspection.form, "null    # each record is named by a hash of its own content"
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
@@ -276,7 +278,7 @@ def dataset_yaml(
         *_mapping(
             "numeric", {c: f"[{', '.join(bound(c, edge) for edge in c.numeric)}]" for c in inspection.features if c.numeric}
         ),
-        *_mapping("categorical", {c: _list(c.categorical) for c in inspection.features if c.categorical}),
+        *_mapping("categorical", {column: _list(words) for column, words in listed.items() if words}),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
     ]
     if inspection.left_out:

@@ -171,7 +171,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     record.environment(**subject, dataset=loaded.name, data_files=data_files(measure.table))
     record.conditions(rests_on)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
-    with payer_of(record.config.get("ledger"), people) as payer:
+    with payer_of(record.config.get("ledger"), people, record) as payer:
         if not payer.name:  # a ledger is debited before anything private is computed, and by whoever asks
             measure.check_classes(wanted)
         receipt = payer.debit(people.charge(mechanism.guarantee, Output.CONSTANTS.value, mechanism.name), 1)

@@ -110,7 +110,7 @@ def _refusal(conditions: Sequence[Condition]) -> list[str]:
     """What is said first where nothing can be released."""
     failed = [c.letter for c in conditions if not c.held]
     held = f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here"
-    return [f"{held}, so accounting=rigorous will refuse to release from it; report.md says why"] if failed else []
+    return [f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why"] if failed else []
 
 
 def _say(

@@ -158,6 +158,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
     lines, release = ways(planned, eps, all(condition.held for condition in model.conditions), settings.counted[1])
+    worth = bool(release) or planned.evidence.useful
     best = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
@@ -189,7 +190,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "stable_distance_median": int(np.median(planned.evidence.distance)),
         "not_public": settings.private_groups,
         "plan": lines,
-        "recommended": lines[best],
+        "recommended": lines[best] if worth else "nothing: no better than one answer to all",
         "measuring": measuring,
         "next": onward,
         "commands": steps,
@@ -438,7 +439,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str) -> tuple[list[str], s
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
-        weights = f"any number of answers, {rate_words(accuracy)} right{'' if useful else ': too few rows for this budget'}"
+        why = "too few rows for this budget" if evidence.useful else "no better than one answer to all"
+        weights = f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
     if held and count:
         singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} right, by {name}"
     lines = [

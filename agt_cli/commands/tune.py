@@ -258,7 +258,7 @@ class PrivateTuning:
         earlier = [] if simulated else unfinished(record, subject)
         record.environment(**subject, dataset=loaded.name, data_files=data_files(self.given.settings.source))
         record.conditions(conditions)
-        with nullcontext(NoLedger()) if simulated else payer_of(record.config.get("ledger"), people) as payer:
+        with nullcontext(NoLedger()) if simulated else payer_of(record.config.get("ledger"), people, record) as payer:
             receipt = payer.debit(people.charge(guarantee, Output.WEIGHTS.value, name), 1)
             said, account = release.words(simulated, payer.words(receipt)), payer.position(receipt)
         claim = of_release(release, name, words=said, simulated=simulated, account=account)

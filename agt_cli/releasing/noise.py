@@ -76,7 +76,7 @@ def _pay(
     """
     seed = checkpoints.number(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
-    with payer_of(record.config.get("ledger"), people) as payer:
+    with payer_of(record.config.get("ledger"), people, record) as payer:
         missing = _missing(conditions_of(prepared.problem(settings)))
         if payer.name and missing:
             raise ConfigError(f"ledger={payer.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")

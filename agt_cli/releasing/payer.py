@@ -27,13 +27,13 @@ from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Allowance, Cost, Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
-from agt_cli.process import LEDGER_VARIABLE
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
 from agt_cli.report.finished import SPENT_FILE, Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MAX_RELEASES = 10**9
+VARIABLE = "AGT_LEDGER"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
 _ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"
@@ -208,19 +208,20 @@ Payer = NoLedger | LedgerPayer
 
 
 @contextmanager
-def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
+def payer_of(setting: object, people: ProtectedPeople, record: RunRecord) -> Iterator[Payer]:
     """What releases about some data are paid from.
 
     Args:
         setting: ``ledger``, or else the environment's AGT_LEDGER; null: none was named.
         people: whose data it is, and under which relation.
+        record: says in env.json which ledger it was.
 
     Raises:
         ConfigError: the ledger is not there, or its population has other data or another relation; or none was named, and
             a ledger in the working directory has these people; or a second ledger beside the one that was named has.
         CheckError: a ledger is not what was written.
     """
-    name = str(setting) if setting is not None else os.environ.get(LEDGER_VARIABLE) or None
+    name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
     if name is None:
         if holding := _ledgers_of(people):
             raise ConfigError(
@@ -237,6 +238,7 @@ def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
             _admit_erased(ledger, people.table)
             ledger.check(people.relation, people.table.data, people.table.unit)
             check_unclaimed(ledger.path, people.table, by_name=False)  # a copy has the same budget once more
+            record.environment(ledger=name)
             yield LedgerPayer(ledger)
 
 

@@ -603,6 +603,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
         console.say(f"labels: {record.folder / planned.table.file}")
     result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **result}
     if planned.short:
+        console.say(f"digest: {record.digest}")
         raise CheckError(planned.short, {**result, "digest": record.digest})
     return result
 

@@ -112,7 +112,7 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
         trained: the training run that it was made from; None: it has none, or that is not there.
         given: where it lies, by name or path; None: where the release's settings say.
     """
-    facts, named = record.spent.get("ledger") or {}, record.config.get("ledger")
+    facts, named = record.spent.get("ledger") or {}, record.config.get("ledger") or record.environment.get("ledger")
     stored = record.command == "predict" and not record.spent and record.metrics.get("stored")
     if not facts and not stored:
         if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):

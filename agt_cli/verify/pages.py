@@ -94,7 +94,9 @@ def check_page(record: Record, trained: Record | None) -> str | None:
     if titles and (strange := there.keys() - titles):
         raise Broken(f"report.md has a section that agt {record.command} does not write: {strange.pop()}")
     first = _headline(record, trained)
-    if not text.partition("\n\n")[2].startswith(first):
+    title, _, rest = text.partition("\n\n")
+    ends = rest[len(first) :][:1] in ("", "\n") or not first or record.holds(AUDIT_FILE)  # an audit's line goes on
+    if not (re.fullmatch(r"# .+", title) and rest.startswith(first) and ends):
         raise Broken("report.md begins with something else than the record does")
     if conditions and standings(conditions) not in text:
         raise Broken("report.md says otherwise than conditions.json how each condition stands")
@@ -103,8 +105,8 @@ def check_page(record: Record, trained: Record | None) -> str | None:
         raise Broken("report.html is not report.md")
     compared = ["its first lines"] * bool(first) + ["how conditions stand"] * bool(conditions)
     compared += [title.removeprefix("## ") for title in there if title in made]
-    rest = [title.removeprefix("## ") for title in there if title not in made]
-    return f"as other files say: {', '.join(compared)}; not compared: {', '.join(['sentences between', *rest])}"
+    left = [title.removeprefix("## ") for title in there if title not in made]
+    return f"as other files say: {', '.join(compared)}; not compared: {', '.join(['title', 'sentences between', *left])}"
 
 
 def _blocks(record: Record, trained: Record | None, text: str) -> list[str]:

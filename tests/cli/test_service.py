@@ -239,6 +239,8 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     monkeypatch.setenv("AGT_LEDGER", "people")
     paid, again = (Path(agt("predict", run, inputs, *EACH, "--json").ended(0).json["run"]) for _ in range(2))
     assert len(entries(path, "debit")) == 1
+    assert agt("predict", run, inputs, *EACH, "seed=1", "hydra.run.dir=drawn").code == 0
+    assert "ledger" not in json.loads((Path("drawn") / "env.json").read_text()), "a simulation opens none"
     monkeypatch.delenv("AGT_LEDGER")
     for folder in (paid, again):
         assert f"└── ledger {path}: note" in agt("verify", str(folder)).ended(0).out, "the record says which ledger paid"

@@ -129,12 +129,17 @@ def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(agt: Agt
     assert "(units of up to 3 of the " in agt("certify", f"run={run}", "-q").ended(0).out
 
 
-def test_several_classes_are_a_head_s_and_too_few_rows_are_told(agt: Agt, tmp_path: Path) -> None:
+def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     told = agt("start", "t.csv", "label=town", "id=none", "public=yes", "purpose=answers", "eps=0.1", "--json", "-q").json
     assert told["commands"][1] == "agt train dataset=t certificate=stability"
-    assert "too few rows for this budget" in told["plan"][0]
+    assert told["plan"][0].endswith("no better than one answer to all"), "a town is drawn by lot"
+    assert told["recommended"] == "nothing: no better than one answer to all"
     assert told["next"] == f"agt certify run={told['run']}"
+    shop(tmp_path / "more.csv")
+    few = agt("start", "more.csv", *ANSWERS[:-1], "eps=0.0001", "--json", "-q").json
+    assert few["plan"][0].endswith("too few rows for this budget")
+    assert few["recommended"] == few["plan"][2]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "force=true",
     ),
     "predict/number": ("predict", "run=train/box", "mechanism=certified_quantile", "mechanism.eps=1"),
+    "predict/total": ("predict", "run=train/box", "mechanism=certified_quantile", "total.eps=0.5"),
     "predict/simulated": ("predict", "run=train/box", "mechanism.eps=1", "seed=3"),
     "predict/weights": ("predict", "run=train/head", *WEIGHTS),
     "predict/kept": ("predict", "run=train/head", "mechanism=release_weights", "mechanism.weights=predict/weights"),
@@ -480,6 +481,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
                 ("\n\n", "\n\n**All of it holds.**\n\n", 1),
                 "begins",
             ),
+            "a sentence below the title": (
+                "predict/labels",
+                "report.md",
+                ("\n\n", "\n**All of it holds.**\n\n", 1),
+                "begins",
+            ),
+            "a sentence after the first": ("predict/labels", "report.md", ("once.**", "once.** All of it."), "begins"),
             "an audit's verdict": (
                 "audit/a",
                 "report.md",

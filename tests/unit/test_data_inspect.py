@@ -100,6 +100,15 @@ def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
     assert (seen.kind, seen.markers, seen.missing) == ("number", ("abc",), 1)
 
 
+def test_a_gap_of_one_column_is_no_word_of_another(tmp_path: Path) -> None:
+    days = [f"20{15 + row % 9}-03-0{1 + row % 9}" for row in range(ROWS - 1)] + ["none"]
+    inspection = look(tmp_path, table(day=days, kind=["none", "red", "blue"] * 20))
+    node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
+    assert (node["missing_values"], node["categorical"]) == (["none"], {"kind": ["blue", "red"]})
+    given = {key: node[key] for key in ("label", "numeric", "categorical", "missing", "missing_values")}
+    assert len(validate(Table, {"path": tmp_path / "t.csv", **given}, "dataset").load().train)
+
+
 def test_a_list_that_may_be_numbers_says_so(tmp_path: Path) -> None:
     """Few values, so that a list can hold them: used, and named with the word that makes it one."""
     path = write(tmp_path / "t.csv", table(rooms=["1", "2", "3"] * 19 + ["2", "many", "1"], town=["a", "b", "c"] * 20))
