@@ -347,7 +347,7 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     return _words(columns, seen, look, rows, most_values)
 
 
-def _first(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -> tuple[str, str]:
+def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -> tuple[str, str]:
     # The first cell of some values ([distinct] bool), and where it stands.
     row = pc.index(pc.is_in(look.cells, look.words.filter(pa.array(which))), True).as_py()
     return str(look.cells[row].as_py()), columns.row(row)
@@ -356,7 +356,7 @@ def _first(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -> tup
 def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     # Whole years around dates that are read as days since 1970-01-01.
     if look.text and not (iso := look.fit(ISO_DATE)).all():
-        word, where = _first(columns, look, ~iso)
+        word, where = _first_cell(columns, look, ~iso)
         return replace(seen, remark=f"a date, but {word!r} in {where}: write it as year-month-day, 2024-12-31")
     try:
         numbers = columns.numbers(look.name, "file", seen.markers)
@@ -415,7 +415,7 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
     written = (plain | look.fit(_WITH_COMMA)).all()
     doubt = ""
     if not look.numeric and (written or mostly):
-        word, where = _first(columns, look, ~(plain if written else fits))
+        word, where = _first_cell(columns, look, ~(plain if written else fits))
         if written:
             hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
             return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")

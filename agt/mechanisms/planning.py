@@ -317,7 +317,7 @@ class Plan:
     singly: Mapping[float, tuple[int, str]]
 
     @property
-    def worth(self) -> list[tuple[float, float, str]]:
+    def useful_weights(self) -> list[tuple[float, float, str]]:
         """Of the weights, those that are right more often than one answer to all."""
         return [row for row in self.weights or () if row[1] > self.evidence.majority or row[1] == 1]
 
@@ -325,10 +325,10 @@ class Plan:
     def verdict(self) -> str:
         """The advice in a sentence, for the budget that is nearest to 1."""
         nominal, always = rate_words(self.evidence.accuracy), rate_words(self.evidence.majority)
-        if not self.worth and not self.evidence.useful:
+        if not self.useful_weights and not self.evidence.useful:
             return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
-        if self.worth:
-            eps, accuracy, _ = min(self.worth, key=lambda row: abs(math.log(row[0])))
+        if self.useful_weights:
+            eps, accuracy, _ = min(self.useful_weights, key=lambda row: abs(math.log(row[0])))
             answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
             return f"Weights released once would answer any number of queries, {answers}."
         if not self.singly:
@@ -340,7 +340,7 @@ class Plan:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to use, and what it gives, in a sentence or two."""
-        if not self.worth and not self.evidence.useful:
+        if not self.useful_weights and not self.evidence.useful:
             return (self.verdict,)
         nominal = rate_words(self.evidence.accuracy)
         listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
@@ -354,14 +354,14 @@ class Plan:
             )
         if not self.weights:
             return (singly,) if self.weights is None else ("Released weights need delta > 0.", singly)
-        if not self.worth:
+        if not self.useful_weights:
             return ("Released weights would be no better than one answer to all at these budgets.", singly)
-        several = len({mechanism for *_, mechanism in self.worth} | {ReleaseWeights.name}) > 1
+        several = len({mechanism for *_, mechanism in self.useful_weights} | {ReleaseWeights.name}) > 1
         gained = ", ".join(
             f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
             f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
             f"{f' (the mean of {_SIMULATED[mechanism]} simulated draws)' if mechanism in _SIMULATED else ''}"
-            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.worth, lambda row: row[2]))
+            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.useful_weights, lambda row: row[2]))
         )
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "

@@ -33,7 +33,7 @@ from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
-from agt_cli.commands.data import InspectSettings, bound, dataset_yaml, from_data
+from agt_cli.commands.data import MIXED, InspectSettings, bound, dataset_yaml, from_data
 from agt_cli.commands.runs import refresh
 from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
@@ -273,8 +273,12 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
     named = _repeating(inspection)
     text = ", ".join(f"'{c.name}'" for c in inspection.left_out if c.kind == "text" and c.name not in named)
+    mixed = [
+        column.name for column in inspection.columns if column.mixed and column.name in (inspection.id, inspection.unit)
+    ]
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (f"'{column.name}' is LEFT OUT: {column.remark}." for column in unread)
+    yield from (f"'{name}': {MIXED}." for name in mixed)
     if text:
         yield f"LEFT OUT, as text: {text}."
     yield from (f"'{column.name}' is a list of words: {column.remark}." for column in doubtful)

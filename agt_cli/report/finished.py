@@ -234,7 +234,7 @@ class Run(Folder):
         if self.command == "audit":
             return str(metrics.get("verdict", ""))
         if isinstance(removed := metrics.get("removed"), int):
-            return f"{counted(removed, 'record')} removed"
+            return f"{counted(removed, 'record')} removed{', in a rehearsal' * ('rehearsed' in self.environment)}"
         for name, words in _ANSWERS:
             if isinstance(number := metrics.get(name), int | float):
                 return f"{number:.3f} {words}" if "accuracy" in name else f"{number:g} {words}"

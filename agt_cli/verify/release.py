@@ -144,7 +144,7 @@ def _derive_release(
     totals = (weights_total(each, delta),) if output is Output.WEIGHTS else totals
     if asked.total.eps is not None:
         within = total(each, size if output is Output.LABELS else 1, delta)
-        if within.eps > asked.total.eps * (1 + 1e-12):  # a total is rounded upwards
+        if within.eps > asked.total.eps:
             raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
     release: Release[Any] = Release(granted, _draw_nothing, totals, None if output is Output.WEIGHTS else size, noisy)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):

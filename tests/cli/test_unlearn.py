@@ -11,7 +11,7 @@ from agt.data.blobs import Blobs
 from agt.errors import CheckError
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt_cli.cli import main
-from agt_cli.report.finished import COMMIT
+from agt_cli.report.finished import COMMIT, Run
 from agt_cli.runs.queries import ABSTAINED_FILE
 
 from .conftest import TINY, Agt, Said
@@ -178,6 +178,7 @@ def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
     assert said.code == 0, said.err
     assert (retrained["metrics"]["removed"], noted["metrics"]["asked"], noted["rehearsed"]) == (3, 3, True)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert Run.at(Path(retrained["run"])).result == "3 records removed, in a rehearsal", "from a copy"
     for job in (retrained, noted):
         assert not list(Path(job["run"]).glob("account*")), "nobody takes it for an account"
         assert not list(Path(job["run"]).glob(".copies-*"))

@@ -23,7 +23,8 @@ from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
-from agt_cli.commands.data import InspectSettings, dataset_yaml, from_data, proposal
+from agt_cli.commands.data import MIXED, InspectSettings, dataset_yaml, from_data, proposal
+from agt_cli.commands.start import _lost
 from agt_cli.configuration import composed
 from agt_cli.report.record import to_yaml
 
@@ -223,6 +224,7 @@ def test_ids_that_are_partly_whole_numbers_are_taken_as_text(tmp_path: Path, nam
     columns = table(code=[name.format(row * 7919 % 100_003) for row in range(ROWS)], x=[1.5, 2.5, 3.5] * 20)
     inspection = look(tmp_path, columns, id="code")
     assert ("id_as_text: true" in dataset_yaml(inspection, "t")) == mixed
+    assert [*_lost(inspection)] == [f"'code': {MIXED}."] * mixed, "and at the terminal, too"
     source = Table(path=tmp_path / "t.csv", label="y", numeric={"x": (0, 5)}, id="code", id_as_text=mixed)
     if name != "{}.5":  # decimal numbers are no names, which training says
         assert len(source.load().train)
