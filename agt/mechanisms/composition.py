@@ -467,7 +467,7 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
 def _basic(guarantee: Guarantee, queries: int, delta: float) -> float | None:
     if isinstance(guarantee, GaussianDP) or _unspent(guarantee, queries, delta) < 0:
         return None
-    return guarantee.eps if queries == 1 else queries * guarantee.eps * _ULP  # one release is not rounded
+    return queries * guarantee.eps * _ULP
 
 
 def _advanced(guarantee: Guarantee, queries: int, delta: float) -> float | None:
