@@ -144,8 +144,9 @@ def _derive_release(
     totals = (weights_total(each, delta),) if output is Output.WEIGHTS else totals
     if asked.total.eps is not None:
         within = total(each, size if output is Output.LABELS else 1, delta)
-        alone = output is Output.NUMBER and isinstance(each, PureDP)  # exactly what it is: totals are rounded upwards
-        if (each.eps if alone else within.eps) > asked.total.eps:
+        # One number is exactly what it is; totals are rounded upwards.
+        spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
+        if spent > asked.total.eps:
             raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
     release: Release[Any] = Release(granted, _draw_nothing, totals, None if output is Output.WEIGHTS else size, noisy)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
