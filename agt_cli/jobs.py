@@ -136,7 +136,7 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
     named = settings.get(TRUST) or []
     if not isinstance(named, list):
         raise ConfigError(f"{TRUST}={named}: give a list of full names: {TRUST}=[my_net.Net]")
-    return {*PAPERS_CODE, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
+    return {ENCODED_HEAD, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
 
 
 def _user_settings() -> Iterator[object]:
@@ -176,11 +176,7 @@ def refresh_index(folder: Path, outputs: object, console: Console) -> None:
 
 SPEED = ("compute",)
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
-PAPERS_CODE = (
-    "agt_cli._experiments.amex.Amex",
-    "agt_cli._experiments.encoder.EncodedHead",
-    "agt_cli._experiments.imdb.Imdb",
-)
+ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"  # the papers' own, which records of theirs name
 TRUST = "trust"  # names code that records may have imported; which code it is, their own settings say
 NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
 

@@ -154,14 +154,11 @@ def test_every_class_of_the_table_is_there_and_every_class_of_conf_is_in_it() ->
 
 def alone(folder: Path, path: str, *words: str) -> subprocess.CompletedProcess[str]:
     """``agt`` as a process in this folder, by its own script or with -m."""
-    command = {
-        "-m": ["-m", "agt_cli"],
-        "script": ["-P", "-c", "import sys; from agt_cli.cli import main; sys.exit(main())"],
-    }
-    start = "-m" if path == "-m" else "script"
+    script = ["-P", "-c", "import sys; from agt_cli.cli import main; sys.exit(main())"]
+    start = ["-m", "agt_cli"] if path == "-m" else script
     env = {**os.environ, "PYTHONPATH": "." if path == "." else ""}
     return subprocess.run(
-        [sys.executable, *command[start], *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, *start, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
     )
 
 

@@ -847,7 +847,7 @@ def test_no_record_of_any_kind_has_code_imported_that_it_names_whoever_trusts_it
     """Every ``_target_`` of every record is hostile, and a command around this one trusts it."""
     name_everywhere(outputs, "evil.Boom")
     Path("evil.py").write_text(MARKS_ITSELF)
-    Path("conf").mkdir()
+    Path("conf").mkdir(exist_ok=True)
     Path("conf/mine.yaml").write_text("_target_: evil.Boom\n")
     monkeypatch.syspath_prepend(str(Path.cwd()))
     for name in (*RUNS, "predict/weights/release"):
