@@ -8,35 +8,29 @@ of others (numpy, torch).
 
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from agt.errors import AgtError
-from agt.settings import current_module
+from agt.targets import current_name, targets_of
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 CODE = "agt's code"  # a word of ``surroundings``
 _KNOWN = {"torch", "numpy", "numba", "scipy", "sklearn"}  # the same by the names that are imported: versions stand for them
 _SOURCES = {".py", ".so", ".pyd"}
 _LIBRARY = __name__.partition(".")[0]
+PAPERS = "agt_cli._experiments"  # reproduces the papers; code that computes, and that no other package's digest covers
 
 
 def targets(config: object) -> tuple[str, ...]:
     """The modules that a configuration's ``_target_``s name, at any depth, each once; without those of ``PACKAGES``."""
-    modules: set[str] = set()
-    nodes = [config]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, Mapping):
-            modules |= {current_module(str(node["_target_"]).rpartition(".")[0])} if "_target_" in node else set()
-            nodes += node.values()
-        elif isinstance(node, list | tuple):
-            nodes += node
+    modules = {current_name(target).rpartition(".")[0] for target in targets_of(config)}
     return tuple(sorted(name for name in modules if name.partition(".")[0] not in _KNOWN))
 
 
@@ -49,8 +43,13 @@ def code_digest(modules: Iterable[str]) -> str:
     Raises:
         AgtError: a package is not to be found as files.
     """
-    packages = {_LIBRARY, *(name.partition(".")[0] for name in modules)}
+    packages = {_LIBRARY, *map(package_of, modules)}
     return sha256("\n".join(f"{name} {package_digest(name)}" for name in sorted(packages)).encode()).hexdigest()
+
+
+def package_of(module: str) -> str:
+    """Return the package whose source counts as a module's: its topmost, and for the papers' modules theirs."""
+    return PAPERS if module.startswith(PAPERS) else module.partition(".")[0]
 
 
 def package_digest(package: str) -> str:
@@ -59,6 +58,8 @@ def package_digest(package: str) -> str:
     with suppress(ImportError, ValueError):
         spec = find_spec(package) if package != "__main__" else None  # which only the running program holds
         places = map(Path, spec.submodule_search_locations or filter(None, [spec.origin])) if spec else ()
+        if package == PAPERS:  # in a source tree its modules lie elsewhere, which only the package itself says
+            places = map(Path, import_module(package).__path__)
         roots = [path for path in places if path.exists()]  # "built-in" is none
     if not roots:
         raise AgtError(f"the code of {package} is not in a file that can be found: put it into a module of its own")

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -23,6 +21,7 @@ from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, nearest
 from agt.store import Broken, parse_json
+from agt.targets import imported
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -635,45 +634,6 @@ def build(node: object, where: str) -> Any:
     if not (isinstance(target, type) and is_dataclass(target)):  # a function would be called, whatever it does
         raise ConfigError(f"{where}._target_: '{name}' is no dataclass (agt.settings.schema makes one)")
     return validate(target, settings, where)
-
-
-# Modules whose classes configurations of earlier versions name -> where these classes are today.
-MOVED_MODULES = {
-    "agt.data.digits": "agt.data.images",
-    "agt.data.medmnist": "agt.data.images",
-    "agt.mechanisms.aggregate": "agt.mechanisms.published",
-    "agt.mechanisms.comparisons": "agt.mechanisms.published",
-    "agt_cli.audit.memorisation": "agt_cli.audit.membership",
-    "agt_cli.audit.shadows": "agt_cli.audit.membership",
-    "agt_cli.audit.weights": "agt_cli.audit.mechanism",
-    "agt_cli.papers.encoder": "experiments.encoder",
-    "agt_cli.papers.prepare.amex": "experiments.amex",
-    "agt_cli.papers.prepare.imdb": "experiments.imdb",
-}
-
-
-def imported(target: str, where: str) -> Any:
-    """What a ``_target_`` names.
-
-    Raises:
-        ConfigError: it cannot be imported; where the library has it under a newer name, says which.
-    """
-    module_name, _, name = target.rpartition(".")
-    try:
-        return getattr(import_module(current_module(module_name)), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        moved = f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'" if target.startswith("agt_cli.") else ""
-        raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
-
-
-def current_module(name: str) -> str:
-    """The module that stands for one of this name, which an earlier version may have used.
-
-    ``experiments``, which reproduces the papers, lies beside this package in a source tree, and in a wheel inside agt_cli.
-    """
-    name = MOVED_MODULES.get(name, name)
-    installed = name.startswith("experiments.") and find_spec("agt_cli._experiments")
-    return f"agt_cli._{name}" if installed else name
 
 
 def default_n_max(normalizer: float) -> int:

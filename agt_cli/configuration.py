@@ -237,7 +237,7 @@ def chosen_options() -> dict[str, str]:
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Refuse a top-level key that nothing reads (+KEY=VALUE can add one)."""
     for key in config:
-        if key not in known:
+        if key not in known and key != "trust":  # which run_job reads for all commands (jobs.py)
             raise ConfigError(f"unknown key '{key}'{nearest(key, known)}")
 
 

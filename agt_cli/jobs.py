@@ -11,17 +11,19 @@ import gc
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
+
 from agt.errors import AgtError, ConfigError
 from agt.provenance import PACKAGES, code_digest, package_version, targets
-from agt.settings import current_module  # the papers' part lies elsewhere in a wheel
 from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
+from agt.targets import targets_of, trusting
 from agt_cli import usage
 from agt_cli.process import current_team
 from agt_cli.report.console import Console
@@ -75,12 +77,12 @@ def run_job(
     A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
 
     Args:
-        settings: composed, as plain containers.
+        settings: composed, as plain containers. Code that they name is the user's choice, and that of ``TRUST``.
         folder: of the record; None: the command keeps none, and writes nothing here.
         overrides: the command line's own.
         sweep: whether it is one job of several.
     """
-    task = import_module(current_module(usage.COMMANDS[command].module))
+    task = import_module(usage.COMMANDS[command].module)
     if not gc.isenabled():  # a process that was started for this command: what it has loaded stays
         gc.freeze()
         gc.enable()
@@ -90,6 +92,8 @@ def run_job(
     from agt_cli.report.record import RunRecord
 
     with ExitStack() as stack:
+        stack.enter_context(trusting(trusted_by(settings)))
+        settings = {key: value for key, value in settings.items() if key != TRUST}
         stack.callback(refresh_index, folder, settings.get("output_dir"), console)
         settings = resolve_settings(command, settings, overrides, console)
         if sweep and (folder / "status.json").exists():  # queued again by a cluster: what it drew must not be forgotten
@@ -118,6 +122,29 @@ def run_job(
     index = Path(str(settings.get("output_dir"))) / "index.html"
     console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
+
+
+def trusted_by(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names of code that the user lets records import: in these settings, in ``TRUST``, and in ./conf.
+
+    Args:
+        settings: of the command line at hand, composed. Those of a record must not come here.
+
+    Raises:
+        ConfigError: ``TRUST`` is no list.
+    """
+    named = settings.get(TRUST) or []
+    if not isinstance(named, list):
+        raise ConfigError(f"{TRUST}={named}: give a list of full names: {TRUST}=[my_net.Net]")
+    return {ENCODED_HEAD, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
+
+
+def _user_settings() -> Iterator[object]:
+    """Yield what each YAML file in the user's own ./conf holds; one that cannot be read names no code."""
+    folder = usage.user_conf()
+    for path in folder.rglob("*.yaml") if folder else ():
+        with suppress(OSError, ValueError, yaml.YAMLError):
+            yield yaml.safe_load(path.read_bytes())
 
 
 def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
@@ -149,6 +176,8 @@ def refresh_index(folder: Path, outputs: object, console: Console) -> None:
 
 SPEED = ("compute",)
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
+ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"  # the papers' own, which records of theirs name
+TRUST = "trust"  # names code that records may have imported; which code it is, their own settings say
 NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
 
 
@@ -163,7 +192,7 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
         AgtError: the code that a ``_target_`` names is not to be found.
         OSError: a file that a setting names cannot be read.
     """
-    settings = {key: value for key, value in config.items() if key not in SPEED}
+    settings = {key: value for key, value in config.items() if key not in (*SPEED, TRUST)}
     settings = _contents(settings, Path()) | ({} if state is None else {"run": Content(file=state.removeprefix("sha256:"))})
     code = _code(("agt_cli", *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}

@@ -29,6 +29,7 @@ import torch.distributed as dist
 from agt.distributed import ALONE, Group, PeerLost, joined, together
 from agt.errors import AgtError
 from agt.models.model import Model, fit
+from agt.targets import trusted_names, trusting
 from agt_cli.errors import explain
 from agt_cli.process import current_team, ignore_signals
 from agt_cli.report.console import Console
@@ -70,7 +71,7 @@ class Team:
             raise PeerLost("a task before this one failed in this process: the others cannot be asked any more")
         self._waiting = False
         try:
-            self.group.sent((task, *given))
+            self.group.sent((task, *given, trusted_names.get()))
             with joined(self.group):
                 yield
         except PeerLost:
@@ -228,7 +229,8 @@ class Worker:
         task, *given = sent
         if task == OVER:
             return int(given[0])
-        TASKS[task](self, *given)
+        with trusting(given.pop()):  # what the first process may import, whose command line it is
+            TASKS[task](self, *given)
         return None
 
     def prepare(self, config: Mapping[str, Any]) -> None:

@@ -206,7 +206,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "reproduce": Command(
-        "experiments/reproduce",
+        "agt_cli/_experiments/reproduce",
         "reproduce",
         "NAME: the papers' figures and tables on one data set, ours beside the published numbers; goes on where it stopped",
         (

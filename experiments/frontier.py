@@ -29,6 +29,7 @@ from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
 from agt.settings import STRICT, Count, build
 from agt.store import resolve
+from agt.targets import targets_of, trusting
 from agt_cli.configuration import composed
 from agt_cli.report.report_md import ball
 
@@ -255,7 +256,9 @@ def _generate(folder: Path, rows: int) -> None:
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as raw:
         make(Path(raw), rows, "parquet")
         overrides = ["prepare=amex", f"data_dir='{raw}'", f"prepare.out={folder.name}", "prepare.data=train_data.parquet"]
-        outcome = build(composed("data", overrides)["prepare"], "prepare").run(lambda done, of: None, lambda line: None)
+        node = composed("data", overrides)["prepare"]
+        with trusting(targets_of(node)):
+            outcome = build(node, "prepare").run(lambda done, of: None, lambda line: None)
         outcome.folder.rename(folder)
 
 

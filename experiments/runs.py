@@ -31,6 +31,7 @@ from agt.models.votes import Votes
 from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
 from agt.store import seal, unseal, write_atomic
+from agt.targets import targets_of, trusting
 from agt_cli.choices import bound, declares, hashes
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console
@@ -152,7 +153,8 @@ class Runs:
             config = bound(config)
         elif declares(overrides):
             config = bound(config, hashes(_settled(overrides)))
-        return config, settings_to_train(config)
+        with trusting(targets_of(config)):  # composed from the definition and from the user's own settings
+            return config, settings_to_train(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
         """The data of a run, loaded once for each dataset and encoder."""

@@ -57,7 +57,7 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
     (re.compile(rb'("agt": )"0\.\d\.0"'), rb"\1...", "the version"),
     (re.compile(rb"agt\.data\.(?:digits|medmnist)\."), b"agt.data.images.", "moved; the old one resolves"),
-    (re.compile(rb"agt_cli\.papers\.(?:prepare\.)?"), b"experiments.", "moved; the old one resolves"),
+    (re.compile(rb"agt_cli\.(?:_experiments|papers)\.(?:prepare\.)?"), b"experiments.", "moved; the old one resolves"),
     (
         re.compile(rb"agt\.mechanisms\.(?:comparisons|aggregate)\."),
         b"agt.mechanisms.published.",

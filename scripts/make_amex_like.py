@@ -8,7 +8,7 @@ writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in t
 import argparse
 from pathlib import Path
 
-from experiments.amex import make
+from agt_cli._experiments.amex import make
 
 
 def main() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from agt_cli._experiments.kinds import Artifact, Entry, Experiment, Profile, ProfileName
+from agt_cli._experiments.reproduce import KINDS, Section, render
+from agt_cli._experiments.runs import Runs
 
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from experiments.kinds import Artifact, Entry, Experiment, Profile, ProfileName
-from experiments.reproduce import KINDS, Section, render
-from experiments.runs import Runs
 
 
 def an_entry(kind: str, folder: Path, base: tuple[str, ...], profiles: dict[ProfileName, Profile]) -> Entry:

@@ -23,7 +23,8 @@ from agt.bounds.losses import LOSSES
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.facts import Fact, declared
-from agt.settings import TrainingConfig, imported, schema, validate
+from agt.settings import TrainingConfig, schema, validate
+from agt.targets import imported
 
 ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)

@@ -156,14 +156,14 @@ class Portable:
             digest: the folder must be the one of this digest; None: any.
 
         Raises:
-            ConfigError: no such folder, or a file that is not what was written; or code beyond agt's would be imported, and
-                no digest vouches for it.
+            ConfigError: no such folder, or a file that is not what was written; or a class is a spreadsheet's
+                formula, and no digest vouches for it.
         """
         inside = folder / "release"
         shelf = Folder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
         portable = cls.read(shelf)
         if digest is None:
-            _check_trusted(portable, folder)
+            _check_no_formulas(portable, folder)
         return portable
 
     @classmethod
@@ -208,7 +208,7 @@ class Portable:
         """What reads files of queries.
 
         Raises:
-            ConfigError: the dataset's code is not there.
+            ConfigError: the dataset's code is not there, or not trusted (``agt.targets``).
         """
         return build(self.source, "dataset")
 
@@ -298,19 +298,14 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")
 
 
-def _check_trusted(portable: Portable, folder: Path) -> None:
-    """A release comes from anybody: code beyond agt's, and labels that a spreadsheet runs, take the publisher's digest.
-
-    Raises:
-        ConfigError: it names such code, or such a class.
-    """
-    target = str(portable.source.get("_target_"))
+def _check_no_formulas(portable: Portable, folder: Path) -> None:
+    """Raise ConfigError for a class that a spreadsheet would run, as no digest vouches for it."""
     runs = [name for name in portable.classes if any(map(_FORMULA.match, _CELL.split(normalize("NFKC", name))))]
-    ask = "if you trust it, give digest=sha256:... as whoever published the release told you"
-    if not target.startswith("agt."):
-        raise ConfigError(f"release={folder}: its queries would be read by '{target}', which is no part of agt: {ask}")
     if runs:
-        raise ConfigError(f"release={folder}: a spreadsheet would take the class {runs[0]!r} for a formula: {ask}")
+        raise ConfigError(
+            f"release={folder}: a spreadsheet would take the class {runs[0]!r} for a formula: if you trust it, give "
+            "digest=sha256:... as whoever published the release told you"
+        )
 
 
 README_TEXT = """# Released weights: {name}

@@ -38,7 +38,7 @@ from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import keyed_hash
 from agt.errors import ConfigError, UnsoundError, first_line
-from agt.settings import imported
+from agt.targets import imported
 from agt.training.ensemble import aligned
 
 AGAIN = 3  # members that are trained again in a fresh process

@@ -14,7 +14,7 @@ from typing import Any
 
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError
-from agt.provenance import code_digest, surroundings, targets
+from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.quality import Quality, rate_words
 from agt.store import flat
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
@@ -134,11 +134,6 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
                 f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings "
                 "out, as the run goes on with its own; or start another without resume="
             )
-    if "certificate.learner._target_" in recorded.keys() - given.keys():
-        raise ConfigError(
-            f"{RESUME_KEY}={folder}: the run was begun with a learner of your own, and a folder's word is not enough to "
-            "import it: name it again, certificate.learner._target_=..."
-        )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
     for key in FREE:
@@ -175,7 +170,7 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
     """What bits depend on beside settings."""
     yours = None
     with suppress(AgtError):  # not in a file
-        modules = [name for name in targets(record.config) if name.partition(".")[0] not in ("agt", "agt_cli")]
+        modules = [name for name in targets(record.config) if package_of(name) not in ("agt", "agt_cli")]
         yours = code_digest(modules) if modules else None
     return {
         "data_digest": prepared.loaded.digest,

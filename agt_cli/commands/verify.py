@@ -10,6 +10,7 @@ from agt.errors import CheckError, ConfigError
 from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
+from agt.targets import trusting
 from agt.unlearning.account import read_public
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console, TreeBranch
@@ -94,7 +95,7 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
     Raises:
         CheckError: something does not verify.
     """
-    with console.progress(f"verifying {config.path}", "file") as report:
+    with trusting(()), console.progress(f"verifying {config.path}", "file") as report:
         told = (config.ledger, config.head, config.public)
         subject = Verification(lambda done, files: report(done, files, done, files), *told).look(config.path, config.digest)
     say(subject, console)

@@ -156,6 +156,7 @@ class PortableAnswers:
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:
             raise ConfigError(f"release={folder}: name the file of queries, inputs=FILE")
+        release.queries()  # what reads them may be code that is not trusted, or not there
         return cls(folder, release, Path(str(inputs)))
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -56,7 +56,8 @@ from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, drawn_by
 from agt.numeric import Randomness
 from agt.quality import Judged, Quality, rate_words
-from agt.settings import NonNegative, Positive, imported, schema, validate
+from agt.settings import NonNegative, Positive, schema, validate
+from agt.targets import imported
 from agt_cli.configuration import digest_of
 from agt_cli.releasing.answers import LabelTable
 from agt_cli.releasing.ledgers import ProtectedPeople

@@ -30,6 +30,7 @@ from agt.audit.findings import Outcome
 from agt.errors import AgtError
 from agt.facts import Standing
 from agt.store import Broken
+from agt.targets import UntrustedCode
 from agt_cli.process import visible
 
 if TYPE_CHECKING:  # the console, which every command has, loads no arrays
@@ -220,9 +221,11 @@ class Findings:
 
     @contextmanager
     def looking(self, name: str) -> Iterator[None]:
-        """Whatever is not as it should be is a problem of this name, and the rest goes on."""
+        """Note what is not as it should be as a problem of this name, and code of others as not checked."""
         try:
             yield
+        except UntrustedCode as error:
+            self.unchecked(name, error.fact)
         except (Broken, AgtError) as error:
             self.problem(name, str(error))
         except MemoryError:

@@ -292,13 +292,8 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
 def _model_of(record: Record) -> Model | None:
     """The model, read by its kind's own reader; None: that cannot be done here, which is said."""
     config = {**record.config, "compute": {}}
-    head, target = kept_head(record), str(config["model"].get("_target_"))
-    if head is None and not target.startswith("agt.models."):
-        record.findings.unchecked(
-            "model", f"its head would be made by {target}, no part of agt; nothing of it was imported"
-        )
-        return None
-    settings = Settings(model=head or build(config["model"], "model"), **settings_parts(config))
+    head = kept_head(record) or build(config["model"], "model")
+    settings = Settings(model=head, **settings_parts(config))
     if settings.training.by_recipe == () and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS:
         raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")
     choices = naming(settings.choices, settings.training.chosen_from)

@@ -54,6 +54,7 @@ from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
 from agt.settings import RelationConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.targets import is_own_code
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
@@ -68,7 +69,6 @@ PRICE = "the settings are one of "  # of weights that were chosen by private tun
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
 _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")
 FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
-NOT_AGTS = "the mechanism is none of agt's own, and no code from elsewhere is loaded to look at it"
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
 
 
@@ -105,9 +105,6 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     if record.holds(CLAIM_FILE):
         with findings.looking(CLAIM_FILE):
             claimed = _read_claim(record, simulated)
-    if not str(record.config["mechanism"]["_target_"]).startswith("agt.mechanisms."):
-        findings.unchecked("budget", NOT_AGTS)
-        return ()
     if model is None:
         findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
     with findings.looking("budget" if model is None else "claim"):
@@ -426,7 +423,7 @@ def check_portable(record: Record) -> Portable | None:
         portable = Portable.read(record)
         findings.ok("release.json", f"of the form that agt writes: {len(portable.classes)} classes, {portable.name}")
         target = str(portable.source.get("_target_"))
-        if not target.startswith("agt."):
+        if not is_own_code(target):
             findings.note("code", f"its queries would be read by {target}, no part of agt; nothing of it was imported here")
         with findings.looking("noise"):
             _check_lattice(portable.weight, portable.noise, findings)

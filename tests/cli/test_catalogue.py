@@ -25,12 +25,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from agt.errors import AgtError
-from agt.settings import current_module
 from agt.store import Pending
+from agt.targets import trusting
 from agt_cli import usage
 from agt_cli.cli import main
 from agt_cli.configuration import composed, plain
-from agt_cli.jobs import resolve_settings
+from agt_cli.jobs import resolve_settings, trusted_by
 from agt_cli.report.console import Console
 from agt_cli.runs.queries import TrainedRun
 
@@ -636,7 +636,8 @@ def refuse(words: list[str]) -> None:
     for override in OverridesParser.create().parse_overrides([word for word in rest if word not in groups]):
         OmegaConf.update(config, override.key_or_group, override.value())
     settings = resolve_settings(name, plain(config, complete=False), rest, Console(quiet=True))
-    import_module(current_module(usage.COMMANDS[name].module)).configure(settings)
+    with trusting(trusted_by(settings)):
+        import_module(usage.COMMANDS[name].module).configure(settings)
 
 
 def test_what_configure_refuses(unchanged_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

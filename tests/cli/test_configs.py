@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from agt.data.blobs import Blobs
 from agt.settings import build, validate
+from agt.targets import targets_of, trusting
 from agt_cli import usage
 from agt_cli.configuration import compose_with_hydra, composed
 from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
@@ -27,7 +28,9 @@ RECIPE = ("table", "embeddings", "mnist", "adult_census")  # these choose traini
 
 
 def settings(*overrides: str) -> RunSettings:
-    return settings_of(composed("train", overrides))
+    config = composed("train", overrides)
+    with trusting(targets_of(config)):
+        return settings_of(config)
 
 
 OWN = {

@@ -97,14 +97,19 @@ def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyP
     config = Path("begun/config.yaml")
     config.write_text(config.read_text().replace("sklearn.tree.DecisionTreeClassifier", "evil.learner"))
     said = agt("train", "resume=begun", "-q", "--json").ended(2)
-    assert "name it again" in said.json["error"]
+    assert "trust=[evil.learner]" in said.json["error"]
     assert "evil" not in sys.modules
 
 
-def test_a_run_goes_on_where_its_line_names_the_learner_again(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "named", [[word for word in TREE if word.startswith(LEARNER)], ["trust=[sklearn.tree.DecisionTreeClassifier]"]]
+)
+def test_a_run_goes_on_where_its_line_names_the_learner_again(
+    agt: Agt, named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(OwnVotesModel, "fit", classmethod(lambda *some: 1 / 0))
         assert agt("train", *TREE, "hydra.run.dir=begun").code != 0
     said = agt("train", "resume=begun", "-q", "--json").ended(2)
-    assert "name it again" in said.json["error"]
-    agt("train", "resume=begun", *(word for word in TREE if word.startswith(LEARNER)), "-q", "--json").ended(0)
+    assert "trust=[sklearn.tree.DecisionTreeClassifier]" in said.json["error"]
+    agt("train", "resume=begun", *named, "-q", "--json").ended(0)

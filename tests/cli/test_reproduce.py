@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from agt_cli._experiments.kinds import Entry, Profile, Published, experiment_names, load_experiment
+from agt_cli._experiments.reproduce import KINDS
+from agt_cli._experiments.runs import Runs, signature
 from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import grounds, void
+from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
-from experiments import reproduce, runs as module
-from experiments.kinds import Entry, Profile, Published, experiment_names, load_experiment
-from experiments.reproduce import KINDS
-from experiments.runs import Runs, signature
 
 from .conftest import Agt
 
@@ -37,7 +37,7 @@ def test_every_definition_is_valid_and_has_its_kinds_and_profiles(name: str) -> 
 
 def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []}))
-    monkeypatch.setattr("experiments.kinds.experiments_dir", lambda: tmp_path)
+    monkeypatch.setattr("agt_cli._experiments.kinds.experiments_dir", lambda: tmp_path)
     refused(
         (ConfigError, r"experiments/bad\.yaml", lambda: load_experiment("bad")),
         (ConfigError, "unknown experiment 'worse'", lambda: load_experiment("worse")),

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from records import reseal
+from records import MARKS_ITSELF, name_everywhere, reseal
 
 from agt import __version__ as agt_version
 from agt.mechanisms.claims import SCOPE
 from agt.store import Manifest, seal_manifest
+from agt.targets import trusting
 from agt_cli.cli import main
 from agt_cli.report.markdown import report_page
 from cli.conftest import Agt, Said
@@ -832,12 +833,28 @@ def test_code_that_a_folder_names_is_not_imported(outputs: Path, agt: Agt, monke
         reseal(outputs / name)
     said = agt("verify", "train/box")
     assert "owned.X, no part of agt; nothing of it was imported" in " ".join(said.out.split())
-    assert "none of agt's own" in agt("verify", "predict/labels", "-q").out
+    assert "mechanism._target_ names owned.X" in " ".join(agt("verify", "predict/labels", "-q").out.split())
     folder = outputs / "predict/weights/release"
     change(folder / "release.json", lambda value: value["source"].update(_target_="owned.X"))
     reseal(folder)
     said = agt("verify", str(folder)).ended(0)
     assert "owned.X, no part of agt; nothing of it was imported here" in said.out
+
+
+def test_no_record_of_any_kind_has_code_imported_that_it_names_whoever_trusts_it(
+    outputs: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every ``_target_`` of every record is hostile, and a command around this one trusts it."""
+    name_everywhere(outputs, "evil.Boom")
+    Path("evil.py").write_text(MARKS_ITSELF)
+    Path("conf").mkdir(exist_ok=True)
+    Path("conf/mine.yaml").write_text("_target_: evil.Boom\n")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    for name in (*RUNS, "predict/weights/release"):
+        with trusting(["evil.Boom"]):
+            said = agt("verify", name, "--json", "-q")
+        assert said.code in (0, 3), said.err
+        assert not Path("imported").exists(), name
 
 
 def test_a_record_that_points_anywhere_gets_nothing_opened(outputs: Path, agt: Agt) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from itertools import combinations, pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import mpmath
 import numpy as np
@@ -27,7 +27,8 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
-from agt.settings import RelationConfig, build, imported, keyword_schema
+from agt.settings import RelationConfig, build, keyword_schema, validate
+from agt.targets import imported
 from agt_cli import usage
 
 FARTHEST = 400
@@ -202,21 +203,17 @@ def other_settings_are_refused(kind: Kind) -> None:
     for key in {"eps", "mu"} & names:
         for value in (0, -1, 1e-16, 1000, float("nan"), float("inf"), "much"):
             with pytest.raises(ConfigError, match=rf"mechanism\.{key}"):
-                build(_node(kind, {**given, key: value}), "mechanism")
+                validate(kind, {**given, key: value}, "mechanism")
     for value in (-0.1, 0.5, 1.0, float("nan")) if "delta" in names else ():
         with pytest.raises(ConfigError, match=r"mechanism\.delta"):
-            build(_node(kind, {**given, "delta": value}), "mechanism")
+            validate(kind, {**given, "delta": value}, "mechanism")
     with pytest.raises(ConfigError, match=r"mechanism\.epsilon: unknown key"):
-        build(_node(kind, {**given, "epsilon": 1.0}), "mechanism")
+        validate(kind, {**given, "epsilon": 1.0}, "mechanism")
     refused = [guarantee for guarantee in USUAL if guarantee not in {m.guarantee for m in accepted(kind)}]
     assert refused
     for guarantee in refused:
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}"):
             kind.of(guarantee)
-
-
-def _node(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
-    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **given}
 
 
 def more_classes_are_taken_or_refused(kind: Kind) -> None:

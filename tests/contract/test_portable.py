@@ -271,7 +271,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"noise": {"proved": 1}}, "other numbers"),
         ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
-        ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table', which is no part of agt"),
+        ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table' is no part of agt"),
         ({"source": None}, "its source NoneType"),
         ({"classes": ["0", "\x1b[2J"]}, "no terminal should be sent"),
         ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "would take the class .* for a formula"),
@@ -306,7 +306,7 @@ def test_what_a_stranger_wrote_into_a_release_is_checked(
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     reseal(tmp_path / "theirs")
     with pytest.raises(ConfigError, match=text) if text else nullcontext():
-        Portable.open(tmp_path / "theirs")
+        Portable.open(tmp_path / "theirs").queries()
 
 
 def _npz(content: bytes, packed: int = ZIP_STORED) -> bytes:
@@ -350,7 +350,7 @@ def test_no_file_of_a_release_takes_more_than_it_may(
     reseal(tmp_path / "theirs")
     tracemalloc.start()
     with pytest.raises(ConfigError, match=r"cannot be read|does not hold an object"):
-        Portable.open(tmp_path / "theirs")
+        Portable.open(tmp_path / "theirs").queries()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**24

@@ -15,7 +15,7 @@ LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt
 
 # Each room may import from those before it, and from its own; the bottom first. Rooms of one line stand at the same height.
 ROOMS = (
-    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.quality"),
+    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.quality", "agt.targets"),
     ("agt.settings", "agt.provenance"),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
@@ -29,7 +29,7 @@ ROOMS = (
     ("agt.unlearning",),
     ("agt.api", "agt.estimator", "agt.tuning"),
     ("agt.audit",),
-    ("agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
+    ("agt_cli._experiments", "agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
     ("agt_cli.report",),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
@@ -91,7 +91,7 @@ def test_the_library_knows_neither_command_line_nor_console_nor_figures() -> Non
 
 def test_every_module_of_the_commands_is_one_command() -> None:
     modules = {module(path) for path in sources(COMMANDS / "commands")} - {"agt_cli.commands"}
-    assert {*modules, "experiments.reproduce"} == {command.module for command in usage.COMMANDS.values()}
+    assert {*modules, "agt_cli._experiments.reproduce"} == {command.module for command in usage.COMMANDS.values()}
 
 
 def test_a_module_that_a_docstring_names_is_there() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agt_cli._experiments.baselines import Bench, DpSgd, LocalRR, Perturbation, Plan, one_hot, train_sgd
 from scipy.stats import kstest
 from synthetic import ball, make_head, make_recipe, make_records, make_training, refused
 from torch import nn
@@ -29,8 +30,7 @@ from agt.training.loop import (
     step_sensitivity,
     train,
 )
-from experiments import baselines as dpsgd
-from experiments.baselines import Bench, DpSgd, LocalRR, Perturbation, Plan, one_hot, train_sgd
+from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd ---------------------------------------------------------------------------------------------------
 

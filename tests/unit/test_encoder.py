@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agt_cli._experiments.encoder import EncoderConfig, gradient_width
 from safetensors.torch import load_file, save, save_file
 from synthetic import refused
 from torch import nn
@@ -23,8 +24,7 @@ from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
 from agt.training.batches import Recipe
 from agt.training.loop import train
-from experiments import encoder as module
-from experiments.encoder import EncoderConfig, gradient_width
+from agt_cli._experiments import encoder as module
 
 
 @pytest.fixture(scope="module")

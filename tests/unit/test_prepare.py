@@ -14,6 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from agt_cli._experiments.amex import Amex
+from agt_cli._experiments.folder import ArrayFolder, open_folder
+from agt_cli._experiments.imdb import Embedder, Imdb
 from omegaconf import OmegaConf
 from synthetic import refused
 
@@ -22,10 +25,8 @@ from agt.data.embeddings import Embeddings, read_prepared
 from agt.errors import ConfigError, DataMissing
 from agt.settings import build, validate
 from agt.store import seal, unseal
+from agt.targets import trusting
 from agt_cli.usage import options
-from experiments.amex import Amex
-from experiments.folder import ArrayFolder, open_folder
-from experiments.imdb import Embedder, Imdb
 
 # -- prepare folder ----------------------------------------------------------------------------------------------------
 
@@ -276,7 +277,8 @@ def amex(folder: Path, **settings: Any) -> Amex:
     """The preparation as prepare=amex has it."""
     node = OmegaConf.to_container(OmegaConf.create(options("prepare")["amex"]), resolve=False)
     assert isinstance(node, dict)
-    built = build({**node, "data_dir": str(folder), **settings}, "prepare")
+    with trusting([node["_target_"]]):
+        built = build({**node, "data_dir": str(folder), **settings}, "prepare")
     assert isinstance(built, Amex)
     return built
 

@@ -13,6 +13,26 @@ import pandas as pd
 import pytest
 import reproducing
 import torch
+from agt_cli._experiments.baselines import Bench, features, network, of_one
+from agt_cli._experiments.certified import HALF
+from agt_cli._experiments.frontier import (
+    MONOTONE,
+    Curve,
+    Method,
+    Reached,
+    batch_counts,
+    best,
+    largest_batch,
+    over_seeds,
+    searched,
+    stand_in,
+)
+from agt_cli._experiments.kinds import Entry, Profile, ProfileName, experiment_names, load_experiment
+from agt_cli._experiments.looseness import influences
+from agt_cli._experiments.private import Student, taught
+from agt_cli._experiments.removal import AT_RANDOM, SPREAD, WITH, WITHOUT, budget, published, removing
+from agt_cli._experiments.reproduce import KINDS, Section, render
+from agt_cli._experiments.runs import Runs, dealt, left_out
 from reproducing import an_entry, made, rows_of, values
 from scipy.special import expit
 from synthetic import make_head, make_recipe, make_records, make_training
@@ -28,29 +48,9 @@ from agt.numeric import gaussian_mu
 from agt.settings import BatchConfig, default_n_max
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
+from agt_cli._experiments import certified, runs as kept
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from experiments import certified, runs as kept
-from experiments.baselines import Bench, features, network, of_one
-from experiments.certified import HALF
-from experiments.frontier import (
-    MONOTONE,
-    Curve,
-    Method,
-    Reached,
-    batch_counts,
-    best,
-    largest_batch,
-    over_seeds,
-    searched,
-    stand_in,
-)
-from experiments.kinds import Entry, Profile, ProfileName, experiment_names, load_experiment
-from experiments.looseness import influences
-from experiments.private import Student, taught
-from experiments.removal import AT_RANDOM, SPREAD, WITH, WITHOUT, budget, published, removing
-from experiments.reproduce import KINDS, Section, render
-from experiments.runs import Runs, dealt, left_out
 
 # -- reproduction certified --------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, build, default_n_max, validate
+from agt.targets import trusting
 
 GOOD = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1}
 
@@ -122,11 +123,12 @@ def test_what_is_no_mapping_is_refused(node: object) -> None:
 
 
 def test_build_names_what_it_cannot_import() -> None:
-    with pytest.raises(ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"):
-        build({"_target_": "agt_cli.nothing.Here"}, "model")
-    with pytest.raises(ConfigError, match=r"dataset._target_: 'subprocess.getoutput' is no dataclass"):
-        build({"_target_": "subprocess.getoutput", "cmd": "exit 1"}, "dataset")  # called, it would run a shell
-    assert build({"_target_": "agt.settings.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
+    with trusting(["agt_cli.nothing.Here", "subprocess.getoutput", "agt.settings.KGridConfig"]):
+        with pytest.raises(ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"):
+            build({"_target_": "agt_cli.nothing.Here"}, "model")
+        with pytest.raises(ConfigError, match=r"dataset._target_: 'subprocess.getoutput' is no dataclass"):
+            build({"_target_": "subprocess.getoutput", "cmd": "exit 1"}, "dataset")  # called, it would run a shell
+        assert build({"_target_": "agt.settings.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
 
 
 @pytest.mark.parametrize("normalizer", [0.5, 1.0, 24.0, 1e6])

@@ -1,0 +1,131 @@
+"""Code that a configuration names by ``_target_``, and which of it may be imported.
+
+A record is a file that anybody may have written, so a name in it is imported only if ``OWN_CODE`` has it, or if the
+user named the same code elsewhere (``trusting``). ``imported`` is the only way to a ``_target_``, so that
+code which forgets to say what the user trusts gets agt's own code and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from typing import Any
+
+from agt.errors import ConfigError
+
+OWN_CODE = frozenset(
+    {
+        "agt.data.blobs.Blobs",
+        "agt.data.embeddings.Embeddings",
+        "agt.data.images.Digits",
+        "agt.data.images.MedMnist",
+        "agt.data.images.Mnist",
+        "agt.data.table.Table",
+        "agt.mechanisms.objective.ObjectivePerturbation",
+        "agt.mechanisms.optimal.GaussianMargin",
+        "agt.mechanisms.optimal.RandomizedResponse",
+        "agt.mechanisms.published.CertifiedQuantile",
+        "agt.mechanisms.published.ExponentialMechanism",
+        "agt.mechanisms.published.GaussianArgmax",
+        "agt.mechanisms.published.GlobalSensitivity",
+        "agt.mechanisms.published.InverseSensitivity",
+        "agt.mechanisms.published.NoisyArgmax",
+        "agt.mechanisms.published.ProposeTestRelease",
+        "agt.mechanisms.published.SmoothCauchy",
+        "agt.mechanisms.published.SmoothLaplace",
+        "agt.mechanisms.statistics.NoisyStatistics",
+        "agt.mechanisms.weights.ReleaseWeights",
+        "agt.models.heads.ConvConfig",
+        "agt.models.heads.HeadConfig",
+    }
+)
+"""The full name of every class of this library that a record may name: what any command may import for it."""
+
+# Modules whose classes configurations of earlier versions name -> where these classes are today.
+MOVED_MODULES = {
+    "agt.data.digits": "agt.data.images",
+    "agt.data.medmnist": "agt.data.images",
+    "agt.mechanisms.aggregate": "agt.mechanisms.published",
+    "agt.mechanisms.comparisons": "agt.mechanisms.published",
+    "agt_cli.audit.memorisation": "agt_cli.audit.membership",
+    "agt_cli.audit.shadows": "agt_cli.audit.membership",
+    "agt_cli.audit.weights": "agt_cli.audit.mechanism",
+    "agt_cli.papers.encoder": "agt_cli._experiments.encoder",
+    "agt_cli.papers.prepare.amex": "agt_cli._experiments.amex",
+    "agt_cli.papers.prepare.imdb": "agt_cli._experiments.imdb",
+    "experiments.amex": "agt_cli._experiments.amex",
+    "experiments.encoder": "agt_cli._experiments.encoder",
+    "experiments.imdb": "agt_cli._experiments.imdb",
+}
+
+trusted_names: ContextVar[frozenset[str]] = ContextVar("trusted_names", default=frozenset())
+
+
+class UntrustedCode(ConfigError):
+    """A record names code that is not agt's own, and that the user named nowhere.
+
+    Attributes:
+        fact: what was found, without what to type.
+    """
+
+    def __init__(self, target: str, where: str) -> None:
+        self.fact = f"{where}._target_ names {target}, no part of agt; nothing of it was imported"
+        super().__init__(
+            f"{where}._target_: '{target}' is no part of agt, and neither this command line nor a file in "
+            f"./conf names it, so it was not imported; if you know this code and want it to run, add 'trust=[{target}]'"
+        )
+
+
+@contextmanager
+def trusting(names: Iterable[str]) -> Iterator[None]:
+    """Let ``imported`` take these names as well, and no others beside ``OWN_CODE``, until the end of the block.
+
+    Args:
+        names: full names, as the user wrote them; none: agt's own code alone, whatever was trusted before.
+    """
+    token = trusted_names.set(frozenset(names))
+    try:
+        yield
+    finally:
+        trusted_names.reset(token)
+
+
+def imported(target: str, where: str) -> Any:
+    """Import what a ``_target_`` names.
+
+    Raises:
+        UntrustedCode: it is neither in ``OWN_CODE`` nor trusted; nothing of it was imported.
+        ConfigError: it cannot be imported; where the library has it under a newer name, says which.
+    """
+    if not is_own_code(target) and not {target, current_name(target)} & trusted_names.get():
+        raise UntrustedCode(target, where)
+    module_name, _, name = current_name(target).rpartition(".")
+    try:
+        return getattr(import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        moved = f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'" if target.startswith("agt_cli.") else ""
+        raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
+
+
+def is_own_code(target: str) -> bool:
+    """Return whether a name stands for a class that ``OWN_CODE`` lists, today's name or an earlier one."""
+    return current_name(target) in OWN_CODE
+
+
+def current_name(target: str) -> str:
+    """Return today's full name of what a ``_target_`` names, which an earlier version may have called otherwise."""
+    module_name, _, name = target.rpartition(".")
+    return f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
+
+
+def targets_of(config: object) -> Iterator[str]:
+    """Yield the name in every ``_target_`` of a configuration, at any depth; a list of them names each."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            if str(key).rpartition(".")[2] == "_target_":  # tune.grid has whole keys, with a list of values
+                yield from map(str, value if isinstance(value, list | tuple) else [value])
+            else:
+                yield from targets_of(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from targets_of(value)
