@@ -41,6 +41,7 @@ HEAD = """\
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
 MIXED = "some are whole numbers and some are not: 7 and 07 are two names"
+COUNTS_ROWS = "counts rows, so condition b is not held; if it names each for good nevertheless, write id_permanent: true"
 CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 ROWS = "at most so many rows of one unit, a public number: training refuses more"
@@ -143,6 +144,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
     record.report(document(f"# {plain(inspection.path.name)}, for its owner alone", f"Written: `{settings.target}`", table))
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
+    if inspection.id is None:
+        console.say(f"id: {unnamed(inspection)}")
     console.say(f"written: {settings.target}")
     console.say(
         f"not public until you replace or declare it (from_data in that file): {len(unsaid) - 1} of "
@@ -204,7 +207,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
     if column.name == inspection.unit:
         return "whose record it is"
     if column.name == inspection.id:
-        return "the record's id"
+        return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
         gaps = f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
         return f"the label: {len(inspection.classes)} classes{gaps}"
@@ -215,6 +218,13 @@ def proposal(column: Column, inspection: Inspection) -> str:
         low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]{remark}"
     return f"left out: {column.remark}"
+
+
+def unnamed(inspection: Inspection) -> str:
+    """What names the records where nobody said that a column does, and which columns could."""
+    could = few(map(repr, map(visible, inspection.possible_ids)))
+    why = "each record is named by a hash of its own content"
+    return f"{why}; say id=COLUMN if one names it for good (it could be {could})" if could else why
 
 
 def from_data(inspection: Inspection) -> tuple[str, ...]:
@@ -250,10 +260,13 @@ def dataset_yaml(
     markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
     # What stands for no value in one column does so in all.
     listed = {c: [word for word in c.categorical if word not in markers] for c in inspection.features if c.categorical}
-    form, id = inspection.form, "null    # each record is named by a hash of its own content"
+    form = inspection.form
+    id = f"null    # {unnamed(inspection)}"
+    named = [column for column in inspection.columns if column.name in (inspection.id, inspection.unit)]
+    counting = any(column.counts_rows for column in named)
     if inspection.id is not None:
-        id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
-    named = (inspection.id, inspection.unit)
+        says = COUNTS_ROWS if counting else "you say that it names a record for good, whatever becomes of others"
+        id = f"{_scalar(inspection.id)}    # {says}"
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -268,8 +281,8 @@ def dataset_yaml(
         f"label: {_scalar(str(inspection.label))}",
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
-        *(["id_permanent: true"] if said and (inspection.id or inspection.unit) else []),
-        *([f"id_as_text: true    # {MIXED}"] if any(c.mixed and c.name in named for c in inspection.columns) else []),
+        *(["id_permanent: true"] if said and named and not counting else []),
+        *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in named) else []),
         *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
         f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
