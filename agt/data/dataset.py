@@ -298,8 +298,8 @@ def counts_rows(names: np.ndarray) -> bool:
     """Return whether names look like row numbers: whole numbers that fill a tenth of their range or more, in any order.
 
     Row numbers are given anew where a record goes, and the index of a table that was shuffled, cut or sampled is one too.
-    Numbers may stand between the same text (p7, p9, p8), be written as 007 or 7.0, and go in steps (30, 10, 20). What
-    more than half of the distinct names are decides, so that a few odd ones change nothing; fewer than three say nothing.
+    Numbers may stand between the same text (p7, p9, p8), be written as 0017 or 17.0, and go in steps (30, 10, 20). What
+    more than half of the distinct names are decides, so that a few odd ones change nothing; a single name does not count.
 
     Args:
         names: [n] str, in any order; they may repeat.
@@ -309,7 +309,7 @@ def counts_rows(names: np.ndarray) -> bool:
     for match in filter(None, map(_NUMBERED.fullmatch, distinct)):
         numbers[match[1], match[3]].add(int(match[2]))
     largest = max(numbers.values(), key=len, default=set())
-    if len(largest) < 3 or 2 * len(largest) <= len(distinct):
+    if 2 * len(largest) <= len(distinct):
         return False
     low = min(largest)
     step = gcd(*(number - low for number in largest))

@@ -103,6 +103,11 @@ class Column:
     tells: float = 0.0
     remark: str = ""
 
+    @property
+    def possible_id(self) -> bool:
+        """Whether it could name each record, by its name and content; whether it does, the owner alone can say."""
+        return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
+
 
 @dataclass(frozen=True)
 class Inspection:
@@ -129,22 +134,24 @@ class Inspection:
     unit: str | None = None
 
     @property
-    def possible_ids(self) -> tuple[str, ...]:
-        """The columns that could name each record, by name and content; whether one does, its owner alone can say."""
-        whole = (column for column in self.columns if column.kind == "id" and column.most_rows == 1)
-        return tuple(column.name for column in whole if not column.counts_rows)
+    def names(self) -> list[Column]:
+        """The columns that somebody said to name records or people."""
+        return [column for column in self.columns if column.name in (self.id, self.unit)]
 
     @property
     def features(self) -> tuple[Column, ...]:
         """The columns proposed as features."""
-        parts = {self.label, self.id, self.unit}
-        return tuple(c for c in self.columns if (c.numeric or c.categorical) and c.name not in parts)
+        return tuple(column for column in self._others if column.numeric or column.categorical)
 
     @property
     def left_out(self) -> tuple[Column, ...]:
         """The columns that have no part, each with a remark that says why."""
-        parts = {self.label, self.id, self.unit, *(column.name for column in self.features)}
-        return tuple(column for column in self.columns if column.name not in parts)
+        return tuple(column for column in self._others if not (column.numeric or column.categorical))
+
+    @property
+    def _others(self) -> list[Column]:
+        # The columns that are neither the label nor name anything.
+        return [column for column in self.columns if column.name not in (self.label, self.id, self.unit)]
 
 
 def inspect_table(
@@ -381,8 +388,9 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     """Return why a column seems to name records or people, and how its owner says that it does; empty: it does not."""
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
-    say = f"say id={column.name}" if column.name.strip() else "give it a name in the file and say id=NAME"
-    if unique and column.counts_rows:
+    say = f"say id={column.name or 'NAME (the file must name it)'}"
+    consecutive = (column.high or 0.0) - (column.low or 0.0) < rows  # of other numbers, ages of few people may be
+    if unique and column.counts_rows and (named or consecutive):
         return f"counts rows; if it names each record for good nevertheless, {say} and dataset.id_permanent=true"
     if unique and named:
         return f"may name each record; if it does so for good, whoever joins or leaves, {say}"

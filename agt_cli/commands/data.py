@@ -144,8 +144,6 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
     record.report(document(f"# {plain(inspection.path.name)}, for its owner alone", f"Written: `{settings.target}`", table))
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
-    if inspection.id is None:
-        console.say(f"id: {unnamed(inspection)}")
     console.say(f"written: {settings.target}")
     console.say(
         f"not public until you replace or declare it (from_data in that file): {len(unsaid) - 1} of "
@@ -220,13 +218,6 @@ def proposal(column: Column, inspection: Inspection) -> str:
     return f"left out: {column.remark}"
 
 
-def unnamed(inspection: Inspection) -> str:
-    """What names the records where nobody said that a column does, and which columns could."""
-    could = few(map(repr, map(visible, inspection.possible_ids)))
-    why = "each record is named by a hash of its own content"
-    return f"{why}; say id=COLUMN if one names it for good (it could be {could})" if could else why
-
-
 def from_data(inspection: Inspection) -> tuple[str, ...]:
     """What nobody has declared public."""
     return (*(column.name for column in inspection.features if not column.public), CLASSES)
@@ -260,13 +251,11 @@ def dataset_yaml(
     markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
     # What stands for no value in one column does so in all.
     listed = {c: [word for word in c.categorical if word not in markers] for c in inspection.features if c.categorical}
-    form = inspection.form
-    id = f"null    # {unnamed(inspection)}"
-    named = [column for column in inspection.columns if column.name in (inspection.id, inspection.unit)]
-    counting = any(column.counts_rows for column in named)
+    form, id = inspection.form, "null    # a hash of its own content names each record, unless you say that a column does"
     if inspection.id is not None:
-        says = COUNTS_ROWS if counting else "you say that it names a record for good, whatever becomes of others"
-        id = f"{_scalar(inspection.id)}    # {says}"
+        id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
+    names = inspection.names
+    permanent = said and bool(names) and not any(column.counts_rows for column in names)
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -281,8 +270,8 @@ def dataset_yaml(
         f"label: {_scalar(str(inspection.label))}",
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
-        *(["id_permanent: true"] if said and named and not counting else []),
-        *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in named) else []),
+        *(["id_permanent: true"] if permanent else []),
+        *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
         *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
         f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",

@@ -83,9 +83,10 @@ def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
         ([*map(str, range(50)), "x7", "none"], True),  # a few odd ones
         ([str(row // 2) for row in range(50)], True),  # people of two rows
         (["7", "7", "7"], False),
-        (["1", "2"], False),
+        (["1", "2"], True),
+        (["1"], False),
         (["a", "b", "c"], False),
-        (["p1", "q2", "q3"], False),
+        (["p1", "q2", "r3"], False),
         (["17.5", "18.25", "19.125"], False),
         ([str(row * 7919 % 100_003) for row in range(500)], False),
         ([f"{row * 2**40 % 1_000_003:x}-{row}" for row in range(500)], False),
