@@ -7,12 +7,13 @@ classes is a declaration (facts.py), and is listed with every claim that rests o
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
+from math import gcd
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
@@ -29,7 +30,8 @@ ROWS = 2**15
 CONTENT = re.compile("[0-9a-f]{32}")
 """What ``content_ids`` makes."""
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_ORDINAL = re.compile(r"(\D*)(\d{1,18})(\D*)")
+_NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
+_ROWS_A_NUMBER = 10
 _RENAMED = "an id is a row number, or is given anew when another record comes or goes"
 
 
@@ -292,16 +294,26 @@ def _rough_hash(names: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def ordinal(names: np.ndarray) -> bool:
-    """Whether names count in equal steps, up or down, such as p7, p8, p9 or 30, 20, 10; fewer than three say nothing."""
-    if len(names) < 3 or (len(names) > 3 and not ordinal(names[:3])):
+def counts_rows(names: np.ndarray) -> bool:
+    """Return whether names look like row numbers: whole numbers that fill a tenth of their range or more, in any order.
+
+    Row numbers are given anew where a record goes, and the index of a table that was shuffled, cut or sampled is one too.
+    Numbers may stand between the same text (p7, p9, p8), be written as 0017 or 17.0, and go in steps (30, 10, 20). What
+    more than half of the distinct names are decides, so that a few odd ones change nothing; a single name does not count.
+
+    Args:
+        names: [n] str, in any order; they may repeat.
+    """
+    numbers = defaultdict[tuple[str, str], set[int]](set)
+    distinct = set(names.tolist())
+    for match in filter(None, map(_NUMBERED.fullmatch, distinct)):
+        numbers[match[1], match[3]].add(int(match[2]))
+    largest = max(numbers.values(), key=len, default=set())
+    if 2 * len(largest) <= len(distinct):
         return False
-    matches = [_ORDINAL.fullmatch(name) for name in names.tolist()]
-    found = [match for match in matches if match]
-    if len(found) < len(matches):
-        return False
-    steps = set(np.diff([int(match[2]) for match in found]).tolist())
-    return len({(match[1], match[3]) for match in found}) == 1 and len(steps) == 1 and steps != {0}
+    low = min(largest)
+    step = gcd(*(number - low for number in largest))
+    return max(largest) - low < _ROWS_A_NUMBER * step * len(largest)
 
 
 # -- what the columns of a file are taken to mean -------------------------------------------------------------------------
@@ -317,9 +329,9 @@ def id_facts(
 ) -> tuple[Fact, ...]:
     """Condition b, as far as the names of records and people go.
 
-    An id that counts rows is no id: where a record goes, all later ones are renamed, and move to other batches. Ids that
-    are consecutive in the order of the file look exactly like that, and are not taken on trust unless declared permanent.
-    (That look depends on the records; ``permanent`` settles it whatever they are.)
+    An id that counts rows is no id: where a record goes, others are renamed, and move to other batches. Ids that look like
+    row numbers (``counts_rows``) are not taken on trust unless they are declared permanent. (That look depends on the
+    records; ``permanent`` settles it whatever they are.)
 
     Args:
         id, unit, public: the columns that the configuration names, None where it names none.
@@ -339,11 +351,11 @@ def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: 
         return proved("each record's id is a hash of its own content")
     if permanent:
         return declared(f"column '{column}' {says}, for good ({setting}, dataset.id_permanent=true)", _RENAMED)
-    if ordinal(names):
+    if counts_rows(names):
         return void(
-            f"column '{column}' ({setting}) counts the rows of the file: a record that goes would rename all after it, and "
-            "move them to other batches; leave it out (ids are then hashes of content), or, if a record keeps its id "
-            "whatever becomes of others, declare that with dataset.id_permanent=true"
+            f"column '{column}' ({setting}) counts rows, as its whole numbers fill a tenth of their range or more: where a "
+            "record goes, others would be renamed and move to other batches; leave it out (ids are then hashes of "
+            "content), or, if a record keeps its id whatever becomes of others, declare that with dataset.id_permanent=true"
         )
     return declared(f"column '{column}' {says} ({setting})", _RENAMED)
 

@@ -79,9 +79,12 @@ class CsvFormat:
         if len(self.separator) != 1 or self.separator in '"\r\n':
             raise ValueError(f"separator must be one character, and no quotation mark or line end, got {self.separator!r}")
         try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            raise ValueError(f"encoding={self.encoding} is unknown: use utf-8, latin-1, cp1252 or utf-16") from None
+            if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
+                raise LookupError  # what comes later changes what came before, as in punycode
+        except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
+            raise ValueError(
+                f"encoding={self.encoding} is unknown, or not an encoding of text: use utf-8, latin-1, cp1252 or utf-16"
+            ) from None
 
     def plain(self, cells: pa.Array) -> pa.Array:
         """Text without blanks around it, each number in it with a point, so that Arrow reads it."""

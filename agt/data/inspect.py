@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.dataset import DataError, ordinal
+from agt.data.dataset import DataError, counts_rows
 from agt.data.files import (
     COMMA,
     ID_KINDS,
@@ -46,7 +46,7 @@ _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
 _DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})([T ]\d{1,2}:\d{2}.*)?$"
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
-_IDS = {"id", "ids", "uuid", "guid", "uid", "key", "index", "rowid", "rownames", "unnamed"}
+_IDS = {"id", "ids", "pid", "uid", "uuid", "guid", "key", "index", "rowid", "rownames", "unnamed"}
 _PEOPLE = {"person", "patient", "customer", "client", "subject", "user", "account", "member", "employee", "record", "nr"}
 _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "churn", "churned", "income", "response"} | {
     "survived", "diagnosis", "exited", "fraud", "approved", "readmitted", "deposit", "risk", "creditability", "attrition",
@@ -81,6 +81,7 @@ class Column:
         categorical: the list of values proposed; empty: it is no categorical feature.
         public: the range is the type's own and was not read off the records.
         mixed: some values are whole numbers, and all others text.
+        counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
         tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise 0.
         remark: why it is left out and how to include it, or what to think of.
     """
@@ -98,8 +99,14 @@ class Column:
     categorical: tuple[str, ...] = ()
     public: bool = False
     mixed: bool = False
+    counts_rows: bool = False
     tells: float = 0.0
     remark: str = ""
+
+    @property
+    def possible_id(self) -> bool:
+        """Whether it could name each record, by its name and content; whether it does, the owner alone can say."""
+        return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class Inspection:
         columns: in the order of the file, label and id included.
         label: the column of labels; None: it is not evident.
         labels: candidates for it, the likeliest first.
-        id: the column that names each record for good; None: there is none.
+        id: the column that somebody said to name each record for good; None: nobody said so.
         unit: the column that tells whose each record is, some of one person; None: nobody said so.
         classes: the values of the label, in the order of the classes.
     """
@@ -127,16 +134,24 @@ class Inspection:
     unit: str | None = None
 
     @property
+    def names(self) -> list[Column]:
+        """The columns that somebody said to name records or people."""
+        return [column for column in self.columns if column.name in (self.id, self.unit)]
+
+    @property
     def features(self) -> tuple[Column, ...]:
         """The columns proposed as features."""
-        parts = {self.label, self.id, self.unit}
-        return tuple(c for c in self.columns if (c.numeric or c.categorical) and c.name not in parts)
+        return tuple(column for column in self._others if column.numeric or column.categorical)
 
     @property
     def left_out(self) -> tuple[Column, ...]:
         """The columns that have no part, each with a remark that says why."""
-        parts = {self.label, self.id, self.unit, *(column.name for column in self.features)}
-        return tuple(column for column in self.columns if column.name not in parts)
+        return tuple(column for column in self._others if not (column.numeric or column.categorical))
+
+    @property
+    def _others(self) -> list[Column]:
+        # The columns that are neither the label nor name anything.
+        return [column for column in self.columns if column.name not in (self.label, self.id, self.unit)]
 
 
 def inspect_table(
@@ -152,7 +167,8 @@ def inspect_table(
     """Look at every column of a csv or parquet file.
 
     Args:
-        label, id: columns whose part the owner states; None: the likeliest.
+        label: the column of labels; None: the evident one.
+        id: the column that the owner says to name each record for good; None: nobody said that one does.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
         form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
@@ -175,8 +191,6 @@ def inspect_table(
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
     labels, evident = _label_candidates(seen)
     label = label or evident
-    if id is None:
-        id = next((c.name for c in seen if c.kind == "id" and not c.remark and c.name != label), None)
     classes = () if label is None else _classes(looks[label], columns.column(label, "file").type, path)
     if label is not None:
         seen = [replace(c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0) for c in seen]
@@ -338,8 +352,9 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         return replace(seen, kind="constant", remark="every row has the same value")
     if look.date:
         return _date(columns, look, replace(seen, kind="date"))
-    identity = _identity(look, rows, most_values)
-    if identity is not None:
+    texts = look.text or look.whole
+    seen = replace(seen, counts_rows=texts and counts_rows(np.array(look.words.cast(pa.string()).to_pylist(), str)))
+    if texts and (identity := _identity(seen, rows, most_values)):
         return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
         raw: Any = columns.raw(look.name, "file")
@@ -369,31 +384,19 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     return replace(seen, low=float(np.nanmin(numbers)), high=float(np.nanmax(numbers)), numeric=tuple(years.tolist()))
 
 
-def _identity(look: _ColumnValues, rows: int, most_values: int) -> str | None:
-    """Why a column seems to name records or people, rather than describe them; empty: it does, for good; None: it does not.
-
-    A name that counts the rows is none: where a record goes, all later ones are renamed (dataset.ordinal).
-    """
-    unique, tokens = len(look.words) == rows and not look.missing, set(_tokens(look.name))
-    named = bool(tokens & (_IDS | _PEOPLE)) or not look.name.strip()
-    if look.numeric and not look.whole:
-        return None
-    if unique and look.numeric and not look.name.strip():  # an index written along, perhaps of a table that was cut since
-        return (
-            "has no name, and so counts the rows of some table: hashes of content name records instead; if it names each "
-            "for good, give it a name in the file"
-        )
-    if unique and all(ordinal(np.array(of.cast(pa.string()).to_pylist(), str)) for of in (look.cells[:1000], look.cells)):
-        return (
-            f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "
-            "declare dataset.id_permanent=true"
-        )
-    codes = look.text and np.isnan(look.numbers).mean() > 0.1 and not look.fit(r"\s|.{41}").any()
-    if unique and (named or codes):
-        return ""
-    if named and len(look.words) > max(most_values, rows // 50):
+def _identity(column: Column, rows: int, most_values: int) -> str:
+    """Return why a column seems to name records or people, and how its owner says that it does; empty: it does not."""
+    named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
+    unique = column.distinct == rows
+    say = f"say id={column.name or 'NAME (the file must name it)'}"
+    consecutive = (column.high or 0.0) - (column.low or 0.0) < rows  # of other numbers, ages of few people may be
+    if unique and column.counts_rows and (named or consecutive):
+        return f"counts rows; if it names each record for good nevertheless, {say} and dataset.id_permanent=true"
+    if unique and named:
+        return f"may name each record; if it does so for good, whoever joins or leaves, {say}"
+    if named and column.distinct > max(most_values, rows // 50):
         return "seems to name people or things, and repeats: if it says whose record a row is, set dataset.unit to it"
-    return None
+    return ""
 
 
 def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:

@@ -25,12 +25,12 @@ from agt.data.dataset import (
     Records,
     as_array,
     classes_fact,
+    counts_rows,
     default_ids,
     features_fact,
     hash_split,
     id_facts,
     label_free_facts,
-    ordinal,
     public_fact,
     records,
     row_numbers,
@@ -755,7 +755,7 @@ def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
     broken_by = "one is a row number, or is given anew when another record comes or goes"
     if permanent:
         return declared(f"the {name} given are for good (declared.ids=True)", broken_by)
-    counted = "count the rows" if ordinal(values) else "may be places in a table, such as an index"
+    counted = "count rows" if counts_rows(values) else "may be places in a table, such as an index"
     return void(
         f"the {name} given {counted}: a record that goes would then rename others, and move them to other batches; leave "
         "them out (hashes of content then), or say that they are the records' own with declared.ids=True"

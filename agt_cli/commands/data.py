@@ -41,6 +41,7 @@ HEAD = """\
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
 MIXED = "some are whole numbers and some are not: 7 and 07 are two names"
+COUNTS_ROWS = "counts rows, so condition b is not held; if it names each for good nevertheless, write id_permanent: true"
 CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 ROWS = "at most so many rows of one unit, a public number: training refuses more"
@@ -204,7 +205,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
     if column.name == inspection.unit:
         return "whose record it is"
     if column.name == inspection.id:
-        return "the record's id"
+        return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
         gaps = f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
         return f"the label: {len(inspection.classes)} classes{gaps}"
@@ -250,10 +251,11 @@ def dataset_yaml(
     markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
     # What stands for no value in one column does so in all.
     listed = {c: [word for word in c.categorical if word not in markers] for c in inspection.features if c.categorical}
-    form, id = inspection.form, "null    # each record is named by a hash of its own content"
+    form, id = inspection.form, "null    # a hash of its own content names each record, unless you say that a column does"
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
-    named = (inspection.id, inspection.unit)
+    names = inspection.names
+    permanent = said and bool(names) and not any(column.counts_rows for column in names)
     lines = [
         *HEAD.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -268,8 +270,8 @@ def dataset_yaml(
         f"label: {_scalar(str(inspection.label))}",
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
-        *(["id_permanent: true"] if said and (inspection.id or inspection.unit) else []),
-        *([f"id_as_text: true    # {MIXED}"] if any(c.mixed and c.name in named for c in inspection.columns) else []),
+        *(["id_permanent: true"] if permanent else []),
+        *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
         *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
         f"declared_size: {size or 'null'}    # {SIZE}",
         f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",

@@ -33,7 +33,7 @@ from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
-from agt_cli.commands.data import MIXED, InspectSettings, bound, dataset_yaml, from_data
+from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, bound, dataset_yaml, from_data
 from agt_cli.commands.runs import refresh
 from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
@@ -97,7 +97,7 @@ class StartSettings(InspectSettings):
             ConfigError: it does not name each row, or some person has more rows than the cap.
         """
         found, name = InspectSettings.inspect(replace(self, id=self.id_column)), self.id_column
-        column = next((column for column in found.columns if column.name == name), None)
+        column = next(iter(found.names), None)
         if column and column.missing:
             raise ConfigError(
                 f"id={name}: {column.missing:,} of {found.rows:,} rows have none: say whose they are, or id=none"
@@ -107,7 +107,7 @@ class StartSettings(InspectSettings):
                 f"unit_rows={self.unit_rows}: it caps the rows of one person: leave it out, or give id=COLUMN"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
-            return replace(found, id=name)
+            return found
         if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(
                 f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, and training refuses "
@@ -273,12 +273,11 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
     named = _repeating(inspection)
     text = ", ".join(f"'{c.name}'" for c in inspection.left_out if c.kind == "text" and c.name not in named)
-    mixed = [
-        column.name for column in inspection.columns if column.mixed and column.name in (inspection.id, inspection.unit)
-    ]
+    names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (f"'{column.name}' is LEFT OUT: {column.remark}." for column in unread)
-    yield from (f"'{name}': {MIXED}." for name in mixed)
+    yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
+    yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
         yield f"LEFT OUT, as text: {text}."
     yield from (f"'{column.name}' is a list of words: {column.remark}." for column in doubtful)
@@ -342,6 +341,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
+    again += "".join(f" (perhaps '{column.name}')" for column in inspection.columns if column.possible_id)
     most = max((column.most_rows for column in inspection.columns if column.name == inspection.unit), default=0)
     public = (
         "Which of these, read from your file and rounded, are public: the same whoever is among the records? That ages "

@@ -32,6 +32,7 @@ from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of,
 from agt.models.store import NETWORK, FileReader, FileWriter
 from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
+from agt.relations import RELATIONS
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -115,7 +116,8 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     if config.get("resume") is not None:
         raise ConfigError(f"resume={config['resume']}: agt train alone goes on with a run that was killed")
     parts = settings_parts(config)
-    source, model = build(config.get("dataset"), "dataset"), head or head_of(config.get("model"))
+    source = _source(config.get("dataset"), parts["relation"])
+    model = head or head_of(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
@@ -127,6 +129,22 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
             "records (dataset.unit_rows): measure again with this cap"
         )
     return settings
+
+
+def _source(node: Any, relation: RelationConfig) -> Any:
+    """Build the dataset, or refuse by its name a relation that the dataset has no names for.
+
+    Raises:
+        ConfigError: labels change under the relation, and nothing names these records without them; as ``build``.
+    """
+    if RELATIONS[relation.name].labels and isinstance(node, Mapping):
+        source = build({key: value for key, value in node.items() if key != "label_free"}, "dataset")
+        if not hasattr(source, "label_free"):
+            raise ConfigError(
+                f"relation={relation.name}: {type(source).__name__} names records by hashes that include their labels, so "
+                "that a record whose label changes would move: use dataset=table, embeddings or blobs"
+            )
+    return build(node, "dataset")
 
 
 def settings_to_train(config: Mapping[str, Any]) -> RunSettings:

@@ -36,7 +36,7 @@ def of(said: Said, condition: str) -> str:
 def test_from_a_table_to_a_run(agt: Agt, tmp_path: Path) -> None:
     people(tmp_path / "Kunden 2024.csv")
     said = agt("data", "inspect", "Kunden 2024.csv").ended(0)
-    assert "left out: counts the rows" in " ".join(said.out.split())
+    assert "left out: counts rows" in " ".join(said.out.split())
     assert "not public until you replace or declare it" in said.out
     assert "next: agt train dataset=Kunden_2024" in said.err
     written = (tmp_path / "conf" / "dataset" / "Kunden_2024.yaml").read_text(encoding="utf-8")

@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from agt_cli.commands.data import COUNTS_ROWS
+
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
@@ -25,7 +27,9 @@ def shop(path: Path, rows: int = 1500) -> Path:
     rng = np.random.default_rng(0)
     age, town = rng.integers(18, 90, rows), rng.choice(["Köln", "Bonn, Süd", "Aachen"], rows)
     churn = np.where(age / 90 + 0.3 * (town == "Köln") + rng.normal(0, 0.1, rows) > 0.7, "yes", "no")
-    member, home = [f"m{7919 * row % 100_003}" for row in range(rows)], [f"h{row // 2}" for row in range(rows)]
+    member, home = (
+        [f"{letter}{7919 * (row // of) % 100_003}" for row in range(rows)] for letter, of in (("m", 1), ("h", 2))
+    )
     table = {"member": member, "home": home, "age": age, "spent": np.round(rng.lognormal(5, 1, rows), 2), "town": town}
     pd.DataFrame({**table, "refund": 1 * (churn == "yes"), "churn": churn}).to_csv(path, index=False)
     return path
@@ -81,6 +85,20 @@ def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None
     assert "one unit of up to 2 records added or removed" in done.out
     claims = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/claim.json")]
     assert [claim["neighbours"]["unit_rows"] for claim in claims] == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", "rownames"])
+def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(agt: Agt, tmp_path: Path, name: str) -> None:
+    table = pd.read_csv(shop(tmp_path / "t.csv", 300))
+    table.insert(0, name, np.random.default_rng(0).permutation(300))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    told = agt("start", "t.csv", *ANSWERS, f"id={name}", "--json").ended(0).json
+    assert f"'{name}': {COUNTS_ROWS}." in told["remarks"]
+    dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
+    assert (dataset["id"], "id_permanent" in dataset) == (name, False)
+    assert [way.endswith("not yet") for way in told["plan"]] == [True, True, False]
+    conditions = json.loads((tmp_path / told["run"] / "conditions.json").read_text())
+    assert next(entry["standing"] for entry in conditions if entry["letter"] == "b") == "not held"
 
 
 @pytest.mark.parametrize(

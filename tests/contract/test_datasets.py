@@ -6,7 +6,7 @@ record may notice. That is condition b of the method, on which every claim of pr
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import sklearn.datasets
 from agt.data.dataset import DataError, Dataset, Records, uniform
 from agt.data.files import columns_of
 from agt.errors import AgtError, DataMissing
+from agt.facts import Standing
 from agt.settings import build
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
@@ -99,7 +100,7 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
             {
                 **TABLE,
                 "key": np.array([f"k{i}" for i in RNG.permutation(1000)[:N]]),
-                "who": np.array([f"p{i // 2}" for i in range(N)]),
+                "who": np.array([f"p{i // 2 * 7919 % 1009}" for i in range(N)]),
                 "open": (np.arange(N) // 2 % 7 == 0).astype(int),
                 "part": np.where(np.arange(N) // 2 % 4 == 3, "test", "train"),
             },
@@ -114,7 +115,9 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
             {**NUMERIC, "unit": "who", "public": "open"},
             {
                 **{name: np.where(COPIES, values[0], values) for name, values in TABLE.items()},
-                "who": np.where(np.isin(np.arange(N), (0, 2, 6)), "p0", [f"p{1 + i // 2}" for i in range(N)]),
+                "who": np.where(
+                    np.isin(np.arange(N), (0, 2, 6)), "p0", [f"p{(1 + i // 2) * 7919 % 1009}" for i in range(N)]
+                ),
                 "open": ((np.arange(N) // 2 % 7 == 3) & (np.arange(N) % 2 == 0)).astype(int),
             },
             "t.csv",
@@ -306,6 +309,58 @@ def test_queries_are_scaled_as_records_are(name: str, tmp_path: Path) -> None:
         sent = asking.read_queries(columns_of(lines, "line 1"))
         assert sent.features.dtype == queries.features.dtype
         assert sent.features.tobytes() == queries.features.tobytes(), "as JSON, each read by itself"
+
+
+ORDERS: dict[str, Callable[[int], np.ndarray]] = {
+    "in order": np.arange,
+    "shuffled": lambda n: np.random.default_rng(0).permutation(n),
+    "with gaps": lambda n: np.arange(n) * 3 // 2,
+    "from 1000 down": lambda n: 1000 - np.arange(n),
+}
+WAYS_IN: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "csv": ("table", np.asarray),
+    "csv, zeros in front": ("table", lambda numbers: np.array([f"{number:06d}" for number in numbers])),
+    "csv of floats": ("table", lambda numbers: numbers.astype(float)),
+    "csv, site and number": ("table", lambda numbers: np.array([f"site A/{number}" for number in numbers])),
+    "npz": ("embeddings", np.asarray),
+    "npz of text": ("embeddings", lambda numbers: numbers.astype(str)),
+    "npz of floats": ("embeddings", lambda numbers: numbers.astype(float)),
+}
+
+
+def numbered(name: str, folder: Path, ids: np.ndarray | None, rows: np.ndarray, permanent: bool = False) -> Dataset:
+    """Some rows of an example, with a column of ids."""
+    example = EXAMPLES[name][1]
+    columns = {**rows_of(example.columns, rows), **({} if ids is None else {"row": ids})}
+    path = example.write(folder, columns)
+    return replace(source(name, path), id=None if ids is None else "row", id_permanent=permanent, id_as_text=True).load()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_row_numbers_void_condition_b_in_any_order_and_form(way: str, order: str, tmp_path: Path) -> None:
+    name, written = WAYS_IN[way]
+    ids = written(ORDERS[order](N))
+    selection = numbered(name, tmp_path, ids, np.arange(N)).selection
+    assert selection.standing is Standing.VOID
+    assert any("column 'row' (dataset.id) counts rows" in fact.why for fact in selection.facts)
+    declared = numbered(name, tmp_path, ids, np.arange(N), permanent=True).selection
+    assert declared.standing is Standing.DECLARED, "somebody said so in as many words"
+    scattered = numbered(name, tmp_path, written(ORDERS[order](N) * 7919 % 100_003), np.arange(N)).selection
+    assert scattered.held
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_person_less_in_an_export_moves_nobody_unless_row_numbers_are_ids(order: str, tmp_path: Path) -> None:
+    """The rows are numbered anew, as pandas does where a table is read, cut and written again."""
+    fewer = np.arange(1, N)
+    whole, less = (numbered("table", tmp_path, None, rows) for rows in (np.arange(N), fewer))
+    assert everyone(less).items() <= everyone(whole).items()
+    assert whole.selection.held
+    by_row = [numbered("table", tmp_path, ORDERS[order](len(rows)), rows) for rows in (np.arange(N), fewer)]
+    there, here = ({entry[1]: entry[5:] + entry[:1] for entry in everyone(data).values()} for data in by_row)
+    assert sum(there[features] != places for features, places in here.items()) > N // 4
+    assert not any(data.selection.held for data in by_row)
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
 from agt_cli.commands.data import MIXED, InspectSettings, dataset_yaml, from_data, proposal
-from agt_cli.commands.start import _lost
+from agt_cli.commands.start import _lost, questions
 from agt_cli.configuration import composed
 from agt_cli.report.record import to_yaml
 
@@ -73,11 +73,11 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
         ),
     )
     kinds = {column.name: column.kind for column in inspection.columns}
-    assert [kinds.pop(name) for name in ("row", "code")] == ["id", "id"]
+    assert [kinds.pop(name) for name in ("row", "code")] == ["id", "text"]
     assert [kinds.pop(name) for name in ("age", "grade", "paid", "total")] == ["number"] * 4
     assert [kinds.pop(name) for name in ("job", "zip", "y")] == ["category"] * 3
     assert kinds == {"note": "text", "same": "constant", "none": "empty", "when": "date", "cost": "unreadable"}
-    assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), "code")
+    assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), None)
     assert column(inspection, "age").numeric == (15, 90)
     assert column(inspection, "when").numeric == (19723, 20089)  # 2024-01-01 to 2025-01-01
     assert column(inspection, "grade").numeric == (1, 3)
@@ -85,9 +85,9 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert dict(column(inspection, "job").values) == {"clerk": 20, "cook": 20}
     assert {marker for c in inspection.features for marker in c.markers} == {"?", " "}
     assert any(c.missing for c in inspection.features)
-    assert [c.name for c in inspection.left_out] == ["row", "note", "same", "none", "cost"]
+    assert [c.name for c in inspection.left_out] == ["row", "note", "code", "same", "none", "cost"]
     assert all(c.remark for c in inspection.left_out)
-    assert "counts the rows" in column(inspection, "row").remark
+    assert "counts rows" in column(inspection, "row").remark
     assert "'1.234,50' in row 1 of the data (line 2 of the file): write numbers alone" in column(inspection, "cost").remark
     assert column(inspection, "grade").remark == CODES
 
@@ -209,12 +209,43 @@ def test_a_label_that_is_no_class(tmp_path: Path) -> None:
         look(tmp_path, numbers, label="prise")
 
 
-def test_numbers_under_no_name_are_no_id(tmp_path: Path) -> None:
-    """An index that a program wrote along; a table that was cut since has gaps in it, and it counts rows all the same."""
-    numbers = look(tmp_path, {"": [*range(1, ROWS), 99], **table(a=[1.5, 2.5, 3.5] * 20)})
-    assert numbers.id is None
-    assert "give it a name in the file" in column(numbers, "").remark
-    assert look(tmp_path, {"": [f"K{row * 37 % 61}" for row in range(ROWS)], **table(a=[1.5, 2.5, 3.5] * 20)}).id == ""
+SCATTERED = [str(row * 7919 % 100_003) for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "possible"),
+    [
+        ("income", [f"${29_040 + row * 977:,}.47" for row in range(ROWS)], False),
+        ("customer_income", [f"{1_234 + row * 977:,}" for row in range(ROWS)], True),  # asked about, and no more
+        ("wage", [f"{row * 7.25 + 123.4:.2f}EUR" for row in range(ROWS)], False),
+        ("code", [f"K{number}" for number in SCATTERED], False),
+        ("paid", SCATTERED, False),
+        ("valid", SCATTERED, False),
+        ("", SCATTERED, True),
+        ("id", SCATTERED, True),
+        ("pid", [f"K{number}" for number in SCATTERED], True),
+        ("customer_id", SCATTERED, True),
+        ("PassengerId", SCATTERED, True),
+        ("account-uuid", [f"{int(number):032x}" for number in SCATTERED], True),
+        ("id", [str(row) for row in range(ROWS)], False),  # row numbers, whatever they are called
+        ("customer_id", [str(row * 37 % 61) for row in range(ROWS)], False),
+        ("", [*map(str, range(1, ROWS)), "99"], False),
+        ("Unnamed: 0", [str(row * 37 % 61) for row in range(ROWS)], False),
+        ("rownames", [str(row + row // 3) for row in range(ROWS)], False),
+        ("index", [f"{row}.0" for row in range(ROWS)], False),
+    ],
+)
+def test_no_column_is_an_id_until_somebody_says_so(tmp_path: Path, name: str, values: list[str], possible: bool) -> None:
+    columns = {name: values, **table(a=[1.5, 2.5, 3.5] * 20)}
+    inspection = look(tmp_path, columns)
+    node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
+    assert (inspection.id, node["id"], "id_permanent" in node) == (None, None, False)
+    assert [column.name for column in inspection.columns if column.possible_id] == [name] * possible
+    assert (name in questions(inspection)["id"][0]) or not possible, "it only puts the question"
+    assert not any(column.categorical for column in inspection.features), "nor are its values listed"
+    if name:
+        said = look(tmp_path, columns, id=name)
+        assert (said.id, column(said, name).counts_rows) == (name, column(inspection, name).counts_rows)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +294,7 @@ def test_compressed_and_typed_files(tmp_path: Path) -> None:
     typed |= {"id": [2**62 + row**2 for row in range(60)]}  # beyond what float64 tells apart
     pq.write_table(pa.table(typed), tmp_path / "t.parquet")
     inspection = inspect_table(tmp_path / "t.parquet")
-    assert (inspection.form, inspection.id, column(inspection, "id").distinct) == (None, "id", 60)
+    assert (inspection.form, column(inspection, "id").possible_id, column(inspection, "id").distinct) == (None, True, 60)
     assert column(inspection, "flag").numeric == (0, 1)
     assert from_data(inspection) == ("x", "city", "classes")  # true and false are the type's own
     assert (column(inspection, "x").missing, column(inspection, "city").missing) == (20, 20)

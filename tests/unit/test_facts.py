@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agt.certificates.conditions import Condition, declarations, weaker
-from agt.data.dataset import classes_fact, id_facts, ordinal, size_fact, split_fact
+from agt.data.dataset import classes_fact, counts_rows, id_facts, size_fact, split_fact
 from agt.facts import Fact, Grounds, Standing, declared, grounds, proved, void
 
 SAID = declared("the list is public (dataset.classes)", "it was read off the records")
@@ -73,16 +73,36 @@ def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
         (["3", "2", "1"], True),
         (["0", "10", "20"], True),
         (["r0x", "r1x", "r2x"], True),
+        (["2", "0", "3", "1"], True),  # shuffled
+        (["1", "2", "4", "7", "11"], True),  # with gaps
+        ([str(row) for row in range(0, 997, 10)], True),
+        ([str(row * row) for row in range(9)], True),
+        (["0017", "0003", "0009"], True),
+        (["17.0", "3.0", "9.0"], True),
+        (["17.", "3.", "9."], True),
+        ([*map(str, range(50)), "x7", "none"], True),  # a few odd ones
+        ([str(row // 2) for row in range(50)], True),  # people of two rows
         (["7", "7", "7"], False),
-        (["1", "2", "4"], False),
-        (["1", "2"], False),
+        (["1", "2"], True),
+        (["1"], False),
         (["a", "b", "c"], False),
-        (["p1", "q2", "q3"], False),
+        (["p1", "q2", "r3"], False),
+        (["17.5", "18.25", "19.125"], False),
+        ([str(row * 7919 % 100_003) for row in range(500)], False),
+        ([f"{row * 2**40 % 1_000_003:x}-{row}" for row in range(500)], False),
+        (["9" * 19 + str(digit) for digit in range(5)], False),
         ([], False),
     ],
 )
 def test_names_that_count_rows(names: list[str], counts: bool) -> None:
-    assert ordinal(np.array(names, dtype=str)) is counts
+    assert counts_rows(np.array(names, dtype=str)) is counts
+
+
+@pytest.mark.parametrize(("spread", "counts"), [(10, True), (11, False)])
+def test_a_tenth_of_the_range_is_the_public_limit(spread: int, counts: bool) -> None:
+    numbers = np.unique(np.r_[np.random.default_rng(0).choice(spread * 1000, 998, replace=False), 0, spread * 1000 - 1])
+    assert len(numbers) >= 998
+    assert counts_rows(np.random.default_rng(1).permutation(numbers).astype(str)) is counts
 
 
 OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
