@@ -24,7 +24,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
-from agt.data.labelled import Declared, dataset_of, query_records
+from agt.data.labelled import Declared, dataset_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful
@@ -246,12 +246,14 @@ class Fitted:
 
         Raises:
             ConfigError: no such person, a model that was loaded and so has no records, or noise of its own.
-            DataError: constants were read off the records, or what remains cannot be trained on.
+            DataError: an id is no whole number or text; constants were read off the records; what remains cannot be
+                trained on; or memory-mapped records were edited after training.
         """
         started, problem = time.perf_counter(), self.model.problem
-        if isinstance(ids, str | bytes):
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise ConfigError(f"ids={ids!r}: give a list of ids")
-        train, asked = problem.dataset.train, {str(name) for name in ids}
+        named = list(ids)
+        train, asked = problem.dataset.train, set(names_of("ids", named, len(named)).tolist())
         unknown = sorted(asked - set(train.units.tolist()))
         if unknown or not asked:
             raise ConfigError(f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records")
@@ -259,6 +261,7 @@ class Fitted:
             raise ConfigError("certificate=removal draws noise: agt unlearn removes records from such a run")
         gone = np.isin(train.units, sorted(asked))
         rest = replace(problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing))
+        problem.dataset.check_unchanged()
         left = Fitted(fit_model(rest, _silent, NOWHERE), self.classes, self.columns)
         count = int(gone.sum())
         facts = {"people": len(asked), "records_before": len(train), "records_after": len(train) - count}

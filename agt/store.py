@@ -225,7 +225,7 @@ def _apart(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
     """
     place = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError):
-        for line in Path(mounts).read_text().splitlines():
+        for line in Path(mounts).read_text(errors="replace").splitlines():
             mount, _, system = line.partition(" - ")
             if mount.split()[2] == place and system.split()[0] in _NETWORK:
                 return bool(_LOCAL & set(system.split()[2].split(",")))

@@ -16,7 +16,7 @@ import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
 from agt_cli import usage
-from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size
+from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size, write_any_text
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     """
     if arguments is None:  # what is imported is no rubbish: looking for some in it takes a fifth of the start (jobs.py)
         gc.disable()
+    write_any_text()
     try:
         if world_size() > 1 and not leads:
             return _one_of_several(arguments)

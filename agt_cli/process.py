@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, TextIO
@@ -94,6 +95,13 @@ def visible(text: str, keep: str = "") -> str:
         c if c.isprintable() or c in keep else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode()
         for c in text
     )
+
+
+def write_any_text() -> None:
+    """Let both streams write every text, as ``visible`` does: ``\\xe9`` on a terminal that knows ASCII alone."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def put(text: str, name: StreamName) -> None:

@@ -228,13 +228,13 @@ def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farth
 
 
 def audit_quantile(
-    mechanism: CertifiedQuantile, distances: tuple[np.ndarray, np.ndarray], k_max: int, plan: TrialPlan, where: str
+    mechanism: CertifiedQuantile, distances: tuple[np.ndarray, np.ndarray], farthest: int, plan: TrialPlan, where: str
 ) -> tuple[Finding, ...]:
     """Both findings of K_q released from two neighbours' distances, [n] each."""
     k, other = (certified_quantile(side, mechanism.fraction) for side in distances)
 
     def draw(side: np.ndarray, count: int) -> np.ndarray:
-        one = partial(release_quantile, side, mechanism.fraction, k_max, mechanism.guarantee, plan.source)
+        one = partial(release_quantile, side, mechanism.fraction, farthest, mechanism.guarantee, plan.source)
         return np.array([one() for _ in range(count)])
 
     subject, sides = f"certified_quantile with eps={mechanism.eps:g}", f"K_q = {k} against K_q = {other}"

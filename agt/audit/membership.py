@@ -695,6 +695,7 @@ class Pool:
     @classmethod
     def of(cls, dataset: Dataset) -> "Pool":
         """Private training records, then test records; without those of the latter whose record or unit was trained on."""
+        dataset.check_unchanged()
         train, test = dataset.train, dataset.test
         private = train.take(~train.public)
         new = ~(np.isin(test.ids, train.ids) | np.isin(test.units, train.units))

@@ -178,6 +178,7 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     Of an ensemble only the members train to whose shards a unit came, or from which one went.
     """
     problem = model.problem
+    problem.dataset.check_unchanged()
     if isinstance(model, RemovalModel):
         return _with_its_draws(model, records)
     if not isinstance(model, EnsembleModel):

@@ -123,6 +123,14 @@ def as_array(blocks: Blocks | Mapped) -> np.ndarray:
     return cast(np.ndarray, blocks)
 
 
+def is_mapped(features: np.ndarray) -> bool:
+    """Whether an array is a memory map, or a view of one."""
+    owner: object = features
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        owner = owner.base
+    return isinstance(owner, np.memmap)
+
+
 def row_numbers(rows: int) -> np.ndarray:
     """The names "0", "1", ... of so many rows, each made when it is taken."""
     return as_array(Mapped(np.arange(rows), lambda numbers: numbers.astype(str)))
@@ -659,7 +667,21 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
+        return self._digest_now()
+
+    def _digest_now(self) -> str:
         return fingerprint(self.train, self.test, *([self.pretrain] if self.pretrain else []))
+
+    def check_unchanged(self) -> None:
+        """Raise DataError where memory-mapped records, which others may edit, are not those of the first call.
+
+        Training calls it first and last, and whoever reads the records of a model again calls it before that.
+        """
+        if is_mapped(self.train.features) and self.digest != self._digest_now():
+            raise DataError(
+                f"{self.name}: the memory-mapped records were edited after training began, so the model is not theirs: "
+                "restore them, or train again"
+            )
 
 
 def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:

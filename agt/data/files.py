@@ -223,7 +223,8 @@ class ColumnReader:
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
             raise DataError(f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row")
         with self._reading(name):
-            column = pa.array(column) if isinstance(column, np.ndarray) else column
+            if isinstance(column, np.ndarray):  # of an array of text Arrow takes each value up to its first NUL
+                column = pa.array(column.tolist() if column.dtype.kind in "SU" else column)
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
             if pa.types.is_binary(column.type):
@@ -309,6 +310,7 @@ class ColumnReader:
         words = column if is_text(column) else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
         trimmed = pc.utf8_trim_whitespace(words)
         self.refuse(name, setting, pc.is_in(trimmed, pa.array([*NULLS, None], words.type)), words, "every row needs one")
+        self.refuse(name, setting, pc.match_substring(words, "\0"), words, "write it without NUL")
         if pa.types.is_floating(column.type):
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(column.type.bit_width, 53) if as_text else 0.0
@@ -472,7 +474,7 @@ def _unicode(words: pa.Array) -> np.ndarray:
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
-    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+    if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
         return "its text is not UTF-8; save it as UTF-8, or train with another dataset.csv.encoding, latin-1 say"
     return first_line(error)
 

@@ -5,6 +5,7 @@ its own way), index the classes, and list what all of that rests on. Of arrays c
 from: what a condition needs to know about them is said in ``Declared``, or is not held.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,7 @@ MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
 MAX_GROUPS = 50
 MISSING = "(missing)"
+_NOT_IN_IDS = re.compile("[\0\ud800-\udfff]")
 RowContent = tuple[np.ndarray, ...]
 
 
@@ -640,12 +642,12 @@ def dataset_of(
     x, y = x if mapped else x.copy(), _values_of("y", y, len(x))  # what its owner edits later is trained on by no ``unfit``
     classes = _values_of_classes(y, declarations.classes)
     labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
-    units = None if units is None else _names("units", units, len(x))
+    units = None if units is None else names_of("units", units, len(x))
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
         raise DataError(f"public: expected True or False for each record, got {public.dtype}")
     tags = None if label_free else labels
-    named = default_ids(x, tags, units, public, exact=True) if ids is None else _names("ids", ids, len(x))
+    named = default_ids(x, tags, units, public, exact=True) if ids is None else names_of("ids", ids, len(x))
     everyone = records(x, labels, named, units, public)
     named_by = {"ids": None if ids is None else named, "units": units}
     facts = [_ids_fact(name, values, declarations.ids) for name, values in named_by.items() if values is not None]
@@ -712,8 +714,9 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
         DataError: another number of values, or a missing one (counted from 0, as arrays are).
     """
     try:
-        column = np.asarray(values)
-        missing = np.flatnonzero(pd.isna(column)).tolist() if column.shape == (n,) else []
+        column = np.array(values)  # what its owner edits later changes no record
+        given = column if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)  # "nan" is a text
+        missing = np.flatnonzero(pd.isna(given)).tolist() if column.shape == given.shape == (n,) else []
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"{name}: cannot be taken as one value for each record ({error})") from None
     if column.shape != (n,):
@@ -744,11 +747,25 @@ def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.nda
     return classes
 
 
-def _names(name: str, values: np.ndarray, n: int) -> np.ndarray:
-    plain = _values_of(name, values, n).tolist()
-    if not all(isinstance(value, str | int) and not isinstance(value, bool) for value in plain):
-        raise DataError(f"{name}: expected whole numbers or text, each written in one form")
-    return np.array([str(value) for value in plain])
+def names_of(name: str, values: object, n: int) -> np.ndarray:
+    """[n] str: ids of records or people, as ``fit`` is given them and as ``unfit`` is asked for them.
+
+    Args:
+        name: of the argument, for messages.
+
+    Raises:
+        DataError: another number of values; or one that is missing, is neither a whole number nor text, or is
+            text that no file can hold (half a surrogate pair) or that NumPy cuts short (a NUL).
+    """
+    _values_of(name, values, n)
+    for row, value in enumerate(np.asarray(values, dtype=object).tolist()):
+        known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
+        if not known or _NOT_IN_IDS.search(str(value)):
+            raise DataError(
+                f"{name}: row {row} has {value!r}: expected whole numbers or text, each written in one form, "
+                "without NUL and surrogate letters"
+            )
+    return np.array([str(value) for value in np.asarray(values).tolist()])
 
 
 def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:

@@ -485,11 +485,10 @@ def prepare_quantile(
     conditions = model.conditions if conditions is None else conditions
     granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting, Output.NUMBER)
     model.check(features)
-    end = int(model.metrics["k_max"])  # of the grid: a public constant
 
     def draw(randomness: Randomness) -> int:
         evidence = evidence_of(model.certify(features, on_progress=on_progress), counting)
-        return release_quantile(evidence, mechanism.fraction, end, mechanism.guarantee, randomness)
+        return release_quantile(evidence, mechanism.fraction, model.farthest, mechanism.guarantee, randomness)
 
     return Release(granted, draw, (), len(features), settings.noise is not None)
 

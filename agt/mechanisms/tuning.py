@@ -272,6 +272,7 @@ def _best_of(contestants: Sequence[Contestant], mechanism: TunedWeights, source:
         place = source.below(len(contestants))
         model, rows = contestants[place].model, contestants[place].rows
         if place not in heads:
+            model.problem.dataset.check_unchanged()
             heads[place] = model.retrained(model.problem.dataset.train), model.phi(rows.features).astype(np.float64)
         trial = _trial(place, *heads[place], rows.labels, mechanism, source)
         if best is None or trial.score > best.score:

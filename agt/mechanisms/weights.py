@@ -116,8 +116,10 @@ def rows_of(head: LinearModel, mechanism: str, unit_rows: int = 1) -> np.ndarray
 
     Raises:
         ConfigError: they are not there, more than n_max, or more than ``unit_rows`` of one unit.
+        DataError: memory-mapped records were edited after training.
     """
     units = head.problem.dataset.train.units
+    head.problem.dataset.check_unchanged()
     if not len(units):
         raise ConfigError(
             f"mechanism={mechanism} solves the problem anew and needs the training records, which this model was read back "

@@ -545,7 +545,15 @@ def fit(
 
     Raises:
         ConfigError: a process that shares the work has other data or settings, or computes by other means.
+        DataError: memory-mapped records were edited meanwhile.
     """
+    problem.dataset.check_unchanged()
+    model = _fit(problem, on_progress, checkpoints)
+    problem.dataset.check_unchanged()
+    return model
+
+
+def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
     if group().size > 1:
         group().agree(_agreed(problem))
         checkpoints = Common(group(), checkpoints)

@@ -145,7 +145,7 @@ class MechanismAudit:
         if found is None or not found.moved:
             return claim, None
         sides = np.array([found.first.evidence]), np.array([found.second.evidence])
-        return claim, audit_quantile(mechanism, sides, int(model.metrics["k_max"]), plan, found.where)
+        return claim, audit_quantile(mechanism, sides, model.farthest, plan, found.where)
 
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)

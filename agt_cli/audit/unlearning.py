@@ -694,7 +694,7 @@ class Sides:
     def _unlearn(self, rows: RemovedRows) -> Served:
         self.gone = np.concatenate([self.gone, rows])
         ids = self.copy.with_name("ids.txt")
-        ids.write_text("\n".join(self.train.ids[rows].tolist()))
+        ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
         compute = self.run.config.get("compute")
         order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, None, self.copy.parent)
         with run_lock(self.copy):

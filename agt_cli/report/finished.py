@@ -196,8 +196,8 @@ class Run(Folder):
     def model(self) -> str:
         """Hidden layers, certificate and members of the run, or of the one that it used, in words."""
         if self.command != "train":
-            trained = self.environment.get("trained_run")
-            return Run.at(Path(str(trained))).model if trained else ""
+            trained = Run.at(Path(str(self.environment.get("trained_run"))))
+            return trained.model if trained.command == "train" else ""  # never a record that names itself
         settings = self._model_settings
         model, certificate = (settings.get(name) or {} for name in ("model", "certificate"))
         if not isinstance(model, dict) or not isinstance(certificate, dict) or not model:
@@ -229,8 +229,9 @@ class Run(Folder):
             simulated = "SIMULATION of " if metrics.get("simulated") else ""
             proof = "" if metrics.get("proved") or simulated else ", not proved"
             earlier = "answers that were released earlier" if "stored" in metrics else "labels of weights released earlier"
-            totals = self._recorded("spent.json").get("totals") or [earlier]  # of all its answers, not of one
-            return f"{simulated}{totals[0]}{proof}"
+            totals = self._recorded("spent.json").get("totals")  # of all its answers, not of one
+            total = totals[0] if isinstance(totals, list) and totals else earlier
+            return f"{simulated}{total}{proof}"
         if self.command == "audit":
             return str(metrics.get("verdict", ""))
         if isinstance(removed := metrics.get("removed"), int):

@@ -4,7 +4,8 @@ import pty
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from io import RawIOBase
+from io import BytesIO, RawIOBase, TextIOWrapper
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,27 @@ def test_json_silences_every_other_result(capsys: pytest.CaptureFixture[str]) ->
 def test_tables_are_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     Console().table("a title", ("name", "value"), [("x" * 90, "0.5")])
     assert "x" * 90 in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("runs",), ("runs", "--json"), ("nösuch",), ("train", "résumé=1"), ("train", "--help")]
+)
+def test_every_command_writes_to_an_ascii_terminal(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    folder = Path("outputs/train/é日")
+    folder.mkdir(parents=True)
+    (folder / "status.json").write_text('{"command": "train", "state": "done"}')
+    screens = {name: TextIOWrapper(BytesIO(), "ascii") for name in ("stdout", "stderr")}
+    with monkeypatch.context() as patch:
+        for name, screen in screens.items():
+            patch.setattr(sys, name, screen)
+        code = agt(*arguments).code
+        said = "".join(screen.buffer.getvalue().decode("ascii") for screen in screens.values())  # type: ignore[attr-defined]
+    assert code == (2 if {"nösuch", "résumé=1"} & {*arguments} else 0)
+    assert "this is a bug" not in said
+    if arguments == ("runs",):
+        assert "\\xe9\\u65e5" in said
 
 
 def test_a_terminal_gets_a_live_bar_with_the_time_left(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:

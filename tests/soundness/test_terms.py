@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -32,7 +33,7 @@ from agt.ledger.ledger import Ledger
 from agt.mechanisms import tuning
 from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
-from agt.mechanisms.mechanism import N, rule_of
+from agt.mechanisms.mechanism import GaussianRule, N, rule_of
 from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.published import NoisyArgmax, two_sided_geometric
 from agt.mechanisms.tuning import ORDERS, Trials, TunedWeights
@@ -362,6 +363,13 @@ def test_gaussian_entries_take_steps_of_mu_from_half_of_it(mu: float) -> None:
         z.append(ndtri(s / N))
     assert z[0] >= -mu / 2 - 1e-9
     assert (np.diff(z) >= -mu - 1e-9).all()
+
+
+@pytest.mark.parametrize(("mu", "steps"), [(0.1, 1), (0.1, 2), (0.2, 1)])
+def test_a_gaussian_table_is_that_of_the_decimal_where_it_is_less(mu: float, steps: int) -> None:
+    assert Fraction(repr(mu)) < Fraction(mu)
+    with mpmath.workdps(60):
+        assert GaussianRule(mu, steps).first(0) >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * N
 
 
 @pytest.mark.parametrize("gap", [2**16 + 1, 2**16 + 2])

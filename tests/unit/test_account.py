@@ -4,12 +4,13 @@ import json
 import math
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from scipy.special import ndtri_exp
+from scipy.special import ndtri, ndtri_exp
 
 from agt.errors import ConfigError
 from agt.mechanisms.composition import (
@@ -30,9 +31,10 @@ from agt.mechanisms.composition import (
     squared_mu,
     total,
 )
+from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
-from agt.mechanisms.published import CertifiedQuantile, NoisyArgmax, ProposeTestRelease
+from agt.mechanisms.published import CertifiedQuantile, GaussianArgmax, NoisyArgmax, ProposeTestRelease
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import mills_delta, written
@@ -53,6 +55,14 @@ def spend(allowance: Allowance, *lots: Lot) -> list[bool]:
         taken.append(allowance.admits(spent, lot))
         spent = spent.plus(lot.cost) if taken[-1] else spent
     return taken
+
+
+def normal_quantile(p: mpmath.mpf) -> mpmath.mpf:
+    """Phi^-1(p) for p up to 1/2, from its double by Newton's method."""
+    z = mpmath.mpf(float(ndtri(float(p))))
+    for _ in range(4):
+        z -= (mpmath.ncdf(z) - p) / mpmath.npdf(z)
+    return z
 
 
 class TestDecimals:
@@ -87,6 +97,18 @@ class TestDecimals:
                 )
                 assert here <= worth * there
                 assert 1 - there <= worth * (1 - here)
+
+    @pytest.mark.parametrize("mu", [0.1, 0.2, 1 / 3])
+    @pytest.mark.parametrize("kind", [GaussianMargin, GaussianArgmax])
+    def test_gaussian_tables_keep_to_the_decimal(self, kind: type[Mechanism], mu: float) -> None:
+        """Phi^-1(flip at L) falls by the decimal mu at most, from -mu/2 at least where labels differ."""
+        step, known = (2 if kind is GaussianArgmax else 1), kind.of(GaussianDP(mu))
+        with mpmath.workdps(60):
+            least = min(mpmath.mpf(repr(mu)), mpmath.mpf(mu))
+            flips = [known.exact_flip(step * distance) for distance in range(8)]
+            z = [normal_quantile(mpmath.mpf(flip.numerator) / flip.denominator) for flip in flips]
+            assert z[0] >= -least / 2
+            assert max(here - there for here, there in pairwise(z)) <= least
 
     def test_a_cost_survives_json(self) -> None:
         for cost in (FRESH, Lot(ApproximateDP(0.1, 1e-300), 10**12).cost, Lot(GaussianDP(1e-15)).cost):

@@ -14,6 +14,11 @@ from records import reseal
 from torch import nn
 
 import agt
+from agt.audit.membership import Pool
+from agt.audit.neighbours import neighbour_of, without
+from agt.data.dataset import DataError, fingerprint
+from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import from_layers, layers_of
 from agt.training.loop import Progress
 
@@ -331,3 +336,115 @@ def test_everything_the_package_offers_is_there() -> None:
     assert set(agt.__all__) <= set(dir(agt))
     with pytest.raises(AttributeError, match="no attribute 'train'"):
         agt.train  # noqa: B018
+
+
+NAMES = np.array(["None", "nan", "True", *(f"p{row}" for row in range(57))])
+
+
+def mapped(path: Path, rows: np.ndarray = X) -> np.memmap:
+    """The records in a file that others may edit."""
+    kept = np.memmap(path, np.float64, "w+", shape=rows.shape)
+    kept[:] = rows
+    return kept
+
+
+EDITED = "memory-mapped records were edited"
+MAPPED: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "boxes": {"network": (3,), "ks": 2},
+    "ensemble": {"members": 3},
+    "votes": {"certificate": "votes", "members": 6},
+}
+
+
+@pytest.mark.parametrize("kind", MAPPED)
+def test_who_is_unfit_from_records_that_were_edited_is_refused(kind: str, tmp_path: Path) -> None:
+    """The new model would have learnt rows that the first one never saw, and promises to be exact."""
+    x = mapped(tmp_path / "x")
+    model = fit(x=x, units=NAMES, **MAPPED[kind])
+    rest, _ = model.unfit(["p56"])  # the last row, so that what remains is a view of the map
+    x[5] += 1
+    for fitted in (model, rest):
+        with pytest.raises(DataError, match=EDITED):
+            fitted.unfit(["p1"])
+    x[5] = X[5]
+    assert rest.unfit(["p1"])[1].promise.exact
+
+
+def test_weights_are_not_released_from_records_that_were_edited(tmp_path: Path) -> None:
+    x = mapped(tmp_path / "x")
+    model = fit(x=x, certificate="erm", weight_decay=0.5)
+    x[0, 0] = 40
+    for mechanism in (NoisyStatistics(mu=1.0), ObjectivePerturbation(eps=1.0, delta=1e-5)):
+        with pytest.raises(DataError, match=EDITED):
+            model.release_weights(mechanism)
+
+
+def test_an_audit_trains_no_neighbour_of_records_that_were_edited(tmp_path: Path) -> None:
+    x = mapped(tmp_path / "x")
+    model = fit(x=x).model
+    train = model.problem.dataset.train
+    x[7] = 0
+    with pytest.raises(DataError, match=EDITED):
+        neighbour_of(model, without(train, np.array([3])))
+    with pytest.raises(DataError, match=EDITED):
+        Pool.of(model.problem.dataset)
+
+
+def test_a_training_whose_records_are_edited_meanwhile_is_refused(tmp_path: Path) -> None:
+    x = mapped(tmp_path / "x")
+
+    def edit(progress: Progress) -> None:
+        x[0] = 9
+
+    with pytest.raises(DataError, match=EDITED):
+        fit(x=x, network=(3,), ks=2, on_progress=edit)
+
+
+def test_a_checkpoint_of_records_that_were_edited_is_not_gone_on_from(tmp_path: Path) -> None:
+    x = mapped(tmp_path / "x")
+
+    def kill(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    settings = {"network": (3,), "ks": 2, "checkpoint": tmp_path / "kept", "compute": {"checkpoint_seconds": 0.0}}
+    with pytest.raises(KeyboardInterrupt):
+        fit(x=x, on_progress=kill, **settings)
+    x[0] = 1
+    with pytest.raises(agt.ConfigError, match="data was"):
+        fit(x=x, **settings)
+
+
+def test_what_the_owner_edits_in_place_changes_no_record() -> None:
+    given = {"x": X.copy(), "y": Y.copy(), "units": NAMES.copy(), "public": np.zeros(60, dtype=bool)}
+    model = fit(**given)
+    wanted = model.unfit(["p1"])[0].predict(QUERIES)
+    digest = fingerprint(model.model.problem.dataset.train)
+    for array in given.values():
+        array[:] = array[::-1].copy()
+    given["public"][:] = True
+    assert fingerprint(model.model.problem.dataset.train) == digest
+    assert (model.unfit(["p1"])[0].predict(QUERIES) == wanted).all()
+
+
+@pytest.mark.parametrize("name", [None, np.nan, True, np.True_, 1.5, b"p1", "a\ud800", "p1\0", ["p1"]])
+def test_ids_that_are_asked_for_are_checked_as_ids_that_are_given(name: object) -> None:
+    model = fit(units=NAMES)
+    for asked in ([name], ["p1", name]):
+        with pytest.raises(DataError, match="ids"):
+            model.unfit(asked)
+    with pytest.raises(DataError, match="units"):
+        fit(units=[*NAMES[1:], name])
+
+
+def test_people_are_asked_for_by_whole_numbers_and_by_text() -> None:
+    assert fit(units=np.arange(60)).unfit([3, np.int64(5)])[1].facts["people"] == 2
+    assert fit(units=NAMES).unfit(np.array(["None", "p3"]))[1].facts["people"] == 2
+    for nobody in ("p1", 5, [], ["p99"]):
+        with pytest.raises(agt.ConfigError, match="ids="):
+            fit(units=NAMES).unfit(nobody)  # type: ignore[arg-type]
+
+
+def test_a_missing_label_among_text_is_no_class() -> None:
+    with pytest.raises(DataError, match="y: row 59 has no value"):
+        agt.fit(X, ["a", "b"] * 29 + ["a", np.nan])  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli.commands.runs import check_known, conditions, moment, named, ordered
+from agt_cli.commands.runs import RunsConfig, check_known, conditions, moment, named, ordered, refresh, run as list_runs
+from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, runs_below
 
 
@@ -114,3 +115,33 @@ def test_whatever_lies_there_is_listed_and_harms_nobody(outputs: Path) -> None:
     for run in ordered(runs.values(), "started"):
         json.dumps(run.as_json())
     assert ordered(runs.values(), "started")[0].folder == whole.folder
+
+
+def test_records_that_rest_on_each_other_are_listed_without_a_model(outputs: Path) -> None:
+    """One whose env.json names itself, and a circle of two: in the list, in a comparison and in the page of all runs."""
+    places = {"predict/itself": "predict/itself", "predict/one": "certify/other", "certify/other": "predict/one"}
+    for place, trained in places.items():
+        run = record(place)
+        (run.folder / "status.json").write_text(json.dumps({"command": place.split("/")[0], "state": "done"}))
+        (run.folder / "env.json").write_text(json.dumps({"trained_run": str((outputs / trained).resolve())}))
+    assert [run.model for run in runs_below(outputs)] == [""] * 3
+    assert list_runs(RunsConfig(outputs, kind="box"), Console(json=True))["total"] == 0
+    list_runs(RunsConfig(outputs, compare=tuple(str(outputs / place) for place in places)), Console(json=True))
+    assert "itself" in refresh(outputs).read_text()
+
+
+@pytest.mark.parametrize("totals", [True, -1, {"a": 1}, [], ["eps"]])
+def test_totals_of_any_form_are_listed(outputs: Path, totals: object) -> None:
+    run = record("predict/odd", proved=True)
+    (run.folder / "status.json").write_text(json.dumps({"command": "predict", "state": "done"}))
+    (run.folder / "spent.json").write_text(json.dumps({"totals": totals}))
+    known = "eps" if totals == ["eps"] else "labels of weights released earlier"
+    assert Run.at(run.folder).result == known
+    assert known in refresh(outputs).read_text()
+
+
+def test_a_folder_whose_name_is_no_text_is_linked_by_its_bytes(outputs: Path) -> None:
+    record("train/text").folder.rename(outputs / "train/\udcff")
+    page = refresh(outputs).read_text()
+    assert 'href="train/%FF/"' in page or 'href="train/%FF"' in page
+    assert "\\udcff" in page

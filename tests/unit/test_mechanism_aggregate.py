@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+import agt
 from agt.errors import ConfigError
+from agt.mechanisms.claims import prepare_quantile
 from agt.mechanisms.composition import PureDP
-from agt.mechanisms.published import certified_quantile, release_quantile, two_sided_geometric
+from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile, two_sided_geometric
+from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
 
 
@@ -65,3 +68,29 @@ def test_bad_input() -> None:
     for fraction in (0.0, 1.5, float("nan")):
         with pytest.raises(ConfigError, match="fraction"):
             certified_quantile(np.ones(3, int), fraction)
+
+
+def test_a_quantile_beyond_the_grid_is_released() -> None:
+    """A linear head knows distances beyond its grid: they count, and one record moves K_q by 1 at most."""
+    draw = np.random.default_rng(3)
+    y = draw.integers(0, 2, 300)
+    x = np.where(y, 0.9, -0.9)[:, None] * draw.random((300, 1)) + draw.normal(size=(300, 2)) * 0.1
+    queries = x[:40]
+    declared = agt.Declared(classes=[0, 1], size=300, features=True, settings=True)
+
+    def distances(rows: np.ndarray) -> tuple[Model, np.ndarray]:
+        fitted = agt.fit(x[rows], y[rows], declared=declared, ks=2, certificate="stability")
+        return fitted.model, fitted.certify(queries).stable_distance
+
+    everybody = np.arange(len(x))
+    model, known = distances(everybody)
+    neighbours = [distances(np.delete(everybody, row))[1] for row in range(0, len(x), 25)]
+    for fraction in (0.1, 0.5, 0.9):
+        k = certified_quantile(known, fraction)
+        assert model.farthest >= k
+        assert all(abs(certified_quantile(other, fraction) - k) <= 1 for other in neighbours)
+    middle = certified_quantile(known, 0.5)
+    assert middle > 2, "beyond the grid"
+    release = prepare_quantile(model, queries, CertifiedQuantile(eps=50.0), accounting="paper")
+    assert release.draw(SeededRandomness(1)) == middle
+    assert release.draw(SystemRandomness()) > 2
