@@ -24,7 +24,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
-from agt.data.labelled import Declared, dataset_of, names_of, query_records
+from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful
@@ -142,12 +142,15 @@ class Fitted:
         classes: [C] the values that labels have, in the order of the classes.
         columns: how data frames are coded; None: they are not.
         recorded: conditions a to g as they stood when it was saved; None: it was trained just now.
+        names: of the data frame's columns that were trained on; queries in a data frame have the same, in any order, unless
+            ``columns`` picks them. Empty: there was no data frame.
     """
 
     model: Model
     classes: np.ndarray
     columns: Columns | None = None
     recorded: tuple[Condition, ...] | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -159,10 +162,11 @@ class Fitted:
         """[n] labels of the nominal model.
 
         Args:
-            x: [n, ...] queries, made as the training features were; or a data frame, where columns were given.
+            x: [n, ...] queries, made as the training features were; or a data frame, whose columns are found by name.
 
         Raises:
-            ConfigError, DataError: another width, or a NaN.
+            ConfigError, DataError: another width, or a NaN; or a data frame that has other columns, or looks like another
+                population's than ``columns`` declares (``agt.data.dataset.population_mismatches``).
         """
         return self.classes[self.model.predict(self._queries(x))]
 
@@ -170,11 +174,11 @@ class Fitted:
         """Labels and stable distances.
 
         Args:
-            x: [n, ...] queries, made as the training features were.
+            x: [n, ...] queries, as in ``predict``.
             on_progress: called after every block of queries, or member of an ensemble.
 
         Raises:
-            ConfigError, DataError: another width, or a NaN.
+            ConfigError, DataError: as ``predict``.
         """
         certificates = self.model.certify(self._queries(x), on_progress=on_progress)
         return Answers(self.classes[certificates.prediction], certificates, self.conditions)
@@ -192,7 +196,7 @@ class Fitted:
         """Labels that may be published, each under the mechanism's guarantee. Every call spends it anew.
 
         Args:
-            x: [n, ...] queries, which are taken to be public.
+            x: [n, ...] queries, as in ``predict``, which are taken to be public.
             mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
             accounting: rigorous refuses where a condition does not hold; paper runs as published, and says what it proves.
             counting: distance, or index for a grid that skips values of k.
@@ -201,6 +205,7 @@ class Fitted:
 
         Raises:
             ConfigError: the claim is refused, by condition, or the mechanism does not fit the model.
+            DataError: as ``predict``; nothing was drawn.
         """
         release = prepare_labels(
             self.model,
@@ -262,7 +267,7 @@ class Fitted:
         gone = np.isin(train.units, sorted(asked))
         rest = replace(problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing))
         problem.dataset.check_unchanged()
-        left = Fitted(fit_model(rest, _silent, NOWHERE), self.classes, self.columns)
+        left = replace(self, model=fit_model(rest, _silent, NOWHERE), recorded=None)
         count = int(gone.sum())
         facts = {"people": len(asked), "records_before": len(train), "records_after": len(train) - count}
         words = (f"trained from scratch on the {len(train) - count} records that remain",)
@@ -281,14 +286,15 @@ class Fitted:
         """
         store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
         values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str, "columns": plain_of(self.columns)}
-        known = {**values, "conditions": [condition.as_json() for condition in self.conditions]}
+        known = {**values, "feature_names": self.names, "conditions": [condition.as_json() for condition in self.conditions]}
         store.write(DESCRIPTION, as_json(known | describe(problem)))
         self.model.save(store)
         return store.finish()
 
     def _queries(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
-        coded: Any = self.columns(x) if self.columns is not None and isinstance(x, pd.DataFrame) else x
-        features, shape = query_records(coded).features, self.model.problem.dataset.train.features.shape[1:]
+        if isinstance(x, pd.DataFrame):
+            x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
+        features, shape = query_records(x).features, self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
             raise ConfigError(f"queries have {features.shape[1:]} features each, and the model was trained on {shape}")
         return features
@@ -323,7 +329,7 @@ def fit(
     """Train a head together with bounds on what it would have been on every neighbouring dataset.
 
     Args:
-        x: [n, ...] features; or a data frame, with ``columns``.
+        x: [n, ...] features; or a data frame, of numbers or with ``columns``, whose names queries are matched by.
         y: [n] labels: numbers or text.
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         columns: which columns of a data frame are features, and the public constants that code them, or the dataset file
@@ -369,7 +375,8 @@ def fit(
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
     problem = data.problem(neighbours, kind, training, model=head, kgrid=kgrid, compute=how, ensemble=ensemble, learner=own)
-    model = Fitted(_kept(problem, on_progress or _silent, checkpoint), data.classes, data.columns)
+    names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
+    model = Fitted(_kept(problem, on_progress or _silent, checkpoint), data.classes, data.columns, names=names)
     for doubt in (*(data.columns.notes(x) if data.columns is not None else ()), *_doubts(model)):
         warnings.warn(doubt, Doubtful, stacklevel=2)
     return model
@@ -497,7 +504,7 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
             raise ValueError(f"{problem.classes} classes with {classes.size} values")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
-    return Fitted(load_model(problem, shelf), classes, columns, recorded)
+    return Fitted(load_model(problem, shelf), classes, columns, recorded, tuple(node.get("feature_names", ())))
 
 
 def _silent(progress: Progress) -> None:

@@ -11,7 +11,7 @@ then about the classifier alone, given those features, and ``declared.features``
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):
     @_value_errors()
     def _queries(self, X: Any) -> np.ndarray:
         if self.columns_ is not None:
-            return self.columns_(X)
+            return self.columns_.code_queries(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return checked
 
@@ -136,7 +136,8 @@ class CertifiedClassifier(_Classifier):
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            self.model_: Fitted = fit(X, y, ids=ids, units=units, **given | {"columns": columns})
+            model = fit(X, y, ids=ids, units=units, **given | {"columns": columns})
+        self.model_: Fitted = replace(model, names=tuple(getattr(self, "feature_names_in_", ())))
         self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
 

@@ -28,6 +28,17 @@ def rate_words(value: float | None) -> str:
     return f"{min(value, 0.999) if value < 1 else value:.3f}".removeprefix("0")
 
 
+def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
+    """How often labels are right, of which noise leaves a share unchanged: an estimate.
+
+    It is as if noise met right and wrong answers alike, and changed each to any other class.
+
+    Args:
+        accuracy: how often answers without noise are right; at 1, ``unchanged`` itself.
+    """
+    return unchanged * accuracy + (1 - unchanged) * (1 - accuracy) / (classes - 1)
+
+
 @dataclass(frozen=True)
 class RateEstimate:
     """A share or an area under a curve, with an interval that covers the true one in 95 of 100 samples.

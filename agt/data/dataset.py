@@ -437,6 +437,12 @@ def size_fact(source: str) -> Fact:
 # -- records and datasets -------------------------------------------------------------------------------------------------
 
 
+FEW_VALUES = 20
+"""Fewer values of a column of queries than this show little: only those far outside count."""
+MAX_RATE_OUTSIDE = 0.2
+"""A column of queries with more values outside looks like another population's."""
+
+
 @dataclass(frozen=True)
 class Outside:
     """Values of one column of queries that lie outside what was declared public of it.
@@ -446,6 +452,7 @@ class Outside:
         count, total: how many of how many values; 0 of 0: the column has none.
         declared: the range or list, in words.
         seen: what was met, in words.
+        far: how many of them are in no list, or farther from the range than it is wide.
     """
 
     column: str
@@ -453,11 +460,33 @@ class Outside:
     total: int
     declared: str
     seen: str
+    far: int = 0
 
     @property
     def rate(self) -> float:
         """The share of values outside; 1 where there are none at all."""
         return self.count / self.total if self.total else 1.0
+
+
+def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:
+    """Why queries look like another population's than was declared, in words; empty: they do not.
+
+    More than a fifth of a column's values lie outside its range or list. Of fewer than 20 values only those count that
+    are in no list, or farther from the range than it is wide, because one of them may well be a little outside; so a
+    single query can be judged. It depends on the queries and the declared constants alone.
+
+    Args:
+        outside: of each column.
+        queries: how many there are.
+    """
+    mismatches = []
+    for part in outside:
+        counted = part.count if part.total >= FEW_VALUES else part.far
+        empty = not part.total and queries >= FEW_VALUES
+        if empty or counted > MAX_RATE_OUTSIDE * part.total:
+            values = f"{counted:,} of {part.total:,} values of column '{part.column}'"
+            mismatches.append(f"{values} lie outside {part.declared}, as of another population")
+    return mismatches
 
 
 @dataclass(frozen=True, repr=False)  # whoever prints a model prints no records
@@ -471,6 +500,7 @@ class Records:
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
         public: [n] bool: True where the record is public, so that it is never added, removed or changed.
         outside: for the data owner alone, which columns of queries do not fit what was declared.
+        id_column: the column that names queries in their file; None: none does.
         groups: column -> [n] the subgroup of each record, as text, for what is told of a model's quality alone.
         rows: [n] int64, their numbers, from 0, in the file or set that they were taken from; None: they are all of it.
 
@@ -484,6 +514,7 @@ class Records:
     units: np.ndarray
     public: np.ndarray
     outside: tuple[Outside, ...] = field(default=(), compare=False)
+    id_column: str | None = field(default=None, compare=False)
     groups: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     rows: np.ndarray | None = field(default=None, compare=False)
 
@@ -507,6 +538,11 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @property
+    def population_mismatches(self) -> list[str]:
+        """Why these queries look like another population's; empty: they do not."""
+        return population_mismatches(self.outside, len(self))
 
     @property
     def units_named(self) -> bool:
@@ -563,6 +599,7 @@ def records(
     groups: Mapping[str, np.ndarray] | None = None,
     outside: tuple[Outside, ...] = (),
     rows: np.ndarray | None = None,
+    id_column: str | None = None,
 ) -> Records:
     """Records whose unit is the record itself and which are private, unless said otherwise."""
     return Records(
@@ -572,6 +609,7 @@ def records(
         units=ids if units is None else units,
         public=np.broadcast_to(np.False_, len(features)) if public is None else public,
         outside=outside,
+        id_column=id_column,
         groups=groups or {},
         rows=rows,
     )

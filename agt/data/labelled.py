@@ -50,7 +50,7 @@ from agt.data.files import (
     open_columns,
     same_length,
 )
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError, few, nearest
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import MOST_ROWS, DeclaredSize, schema, validate
 from agt.store import locate
@@ -152,7 +152,7 @@ def queries(
     features: np.ndarray,
     content: RowContent,
     labels: np.ndarray,
-    id: str = "id",
+    id: str | None = "id",
     id_as_text: bool = False,
     outside: tuple[Outside, ...] = (),
     groups: Mapping[str, np.ndarray] | None = None,
@@ -160,6 +160,7 @@ def queries(
     """Queries named by their id column where the file has it, otherwise by hashes of their raw ``content``.
 
     Args:
+        id: that column; None: the file has none.
         outside: for the data owner, what does not fit the declarations.
         groups: column -> [n] subgroups.
 
@@ -168,9 +169,12 @@ def queries(
     """
     if not len(features):
         raise DataError(f"{columns.path}: no rows: at least one query is needed")
-    ids = columns.unique_ids(id, "dataset.id", id_as_text) if id in columns.names else default_ids(*content)
-    same_length(columns.path, len(features), {"label": labels, id: ids})
-    return records(features, labels, ids, groups=groups, outside=outside)
+    if id is None or id not in columns.names:
+        id, ids = None, default_ids(*content)
+    else:
+        ids = columns.unique_ids(id, "dataset.id", id_as_text)
+    same_length(columns.path, len(features), {"label": labels, str(id): ids})
+    return records(features, labels, ids, groups=groups, outside=outside, id_column=id)
 
 
 def _combined(parts: Iterable[Outside]) -> tuple[Outside, ...]:
@@ -183,11 +187,11 @@ def _combined(parts: Iterable[Outside]) -> tuple[Outside, ...]:
         columns.setdefault(part.column, []).append(part)
     combined = []
     for found in columns.values():
-        count, total = (sum(values) for values in zip(*((part.count, part.total) for part in found), strict=True))
+        count, total, far = (sum(getattr(part, key) for part in found) for key in ("count", "total", "far"))
         most = max(found, key=lambda part: part.count)
         others = ", among others" if sum(part.count > 0 for part in found) > 1 else ""
         if count or not total:
-            combined.append(replace(most, count=count, total=total, seen=most.seen + others))
+            combined.append(replace(most, count=count, total=total, far=far, seen=most.seen + others))
     return tuple(combined)
 
 
@@ -480,6 +484,8 @@ class LabelledFile(ABC):
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional.
 
+        The dataset's id column names the queries; where the file has no such column, a column ``id`` does.
+
         A large file's features stay in the file (``Blocks``), and its rows are named by their numbers if no column does.
 
         Raises:
@@ -496,19 +502,27 @@ class LabelledFile(ABC):
         features = self._query_features(columns, content, constants)
         labels = query_labels(columns, self.label, constants.classes, len(features))
         outside, groups = _combined(self._outside(content, constants)), self._query_groups(columns)
-        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
+        id = self._query_id(columns.names)
+        return queries(columns, features, content, labels, id, self.id_as_text, outside, groups)
+
+    def _query_id(self, names: Sequence[str]) -> str | None:
+        # The column that names queries: the dataset's own, else ``id``, unless people are named by it; None: none.
+        if self.id in names:
+            return self.id
+        return "id" if "id" in names and (self.id is None or self.unit != "id") else None
 
     def _query_groups(self, columns: ColumnReader) -> dict[str, np.ndarray]:
         return {name: _subgroups(columns, name) for name in self.subgroups if name in columns.names}
 
     def _streamed(self, path: Path, constants: FileConstants) -> Records:
         # Queries of a large file: one pass for what is known of them by name, and one for each who asks for features.
-        id, state, labels, outside = self.id or "id", changed_of(path), list[np.ndarray](), list[Outside]()
+        state, labels, outside, id = changed_of(path), list[np.ndarray](), list[Outside](), None
         found: list[dict[str, np.ndarray]] = []
         for columns in open_blocks(path, self._form):
             content, known = self._content(columns), self._query_groups(columns)
+            id = self._query_id(columns.names)
             labels.append(query_labels(columns, self.label, constants.classes, len(content[0])))
-            if id in columns.names:
+            if id is not None:
                 known[id] = columns.ids(id, "dataset.id", self.id_as_text)
             same_length(path, len(content[0]), {self.label: labels[-1], **known})
             found.append(known)
@@ -520,9 +534,10 @@ class LabelledFile(ABC):
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
             np.concatenate(labels),
-            whole.get(id, row_numbers(rows)),
+            row_numbers(rows) if id is None else whole[id],
             groups={name: whole[name] for name in self.subgroups if name in whole},
             outside=_combined(outside),
+            id_column=id,
         )
 
     def _feature_blocks(self, path: Path, state: object, constants: FileConstants) -> Iterator[np.ndarray]:
@@ -673,15 +688,32 @@ def dataset_of(
     return dataset, classes
 
 
-def query_records(x: np.ndarray) -> Records:
+def query_records(x: object) -> Records:
     """Unlabelled queries.
 
     Raises:
         DataError: no numbers, or a NaN.
     """
-    x = features_of(x)
-    labels = np.full(len(x), UNLABELLED, dtype=np.int64)
-    return records(x, labels, np.arange(len(x)).astype(str))
+    features = features_of(x)
+    labels = np.full(len(features), UNLABELLED, dtype=np.int64)
+    return records(features, labels, np.arange(len(features)).astype(str))
+
+
+def in_order_of(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
+    """The same columns in the order of ``names``; as they are where there are no names.
+
+    Raises:
+        DataError: a column is missing, unknown, or there twice.
+    """
+    if not names:
+        return frame
+    given = [*map(str, frame.columns)]
+    if sorted(given) != sorted({*names}):
+        different = few(sorted({*given} ^ {*names}) or given)
+        raise DataError(
+            f"data frame: column {different}: the model was trained on the columns {few(names)}: give these, each once"
+        )
+    return frame.iloc[:, [given.index(name) for name in names]]
 
 
 def features_of(x: object) -> np.ndarray:

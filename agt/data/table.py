@@ -34,7 +34,7 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
-from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, split_fact
+from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, population_mismatches, split_fact
 from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
 from agt.errors import ConfigError, few, nearest
@@ -167,13 +167,27 @@ class Columns:
         return validate(cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given))
 
     def __call__(self, frame: object) -> np.ndarray:
-        """[n, features] float32: each row's from that row alone.
+        """[n, features] float32: each row's from that row alone, whatever its values are (``code_queries``).
 
         Raises:
             ConfigError: no data frame, or a numeric column without a range.
             DataError: a column is not there, or a value is not of its kind, infinite, or missing where that is refused.
         """
         return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
+
+    def code_queries(self, frame: object) -> np.ndarray:
+        """As calling it, of queries that fit what is declared.
+
+        Raises:
+            ConfigError: as calling it.
+            DataError: as calling it; or they look like another population's (``population_mismatches``).
+        """
+        content = self._content(_reader_of(frame))
+        if mismatches := population_mismatches(self._compared(content, self._ranges), len(content[0])):
+            raise DataError(
+                f"data frame: {'; '.join(mismatches)}: drop these queries, or train with columns that hold their values"
+            )
+        return self._encoding(self._ranges)(*content)
 
     def notes(self, frame: object) -> tuple[str, ...]:
         """How the records fit what is declared, for their owner.
@@ -269,16 +283,17 @@ class Columns:
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
             known = column[~np.isnan(column)]
-            count = int(((known < limits[0]) | (known > limits[-1])).sum())
+            with np.errstate(over="ignore"):
+                distance = np.maximum(limits[0] - known, known - limits[-1])
+            count, far = int((distance > 0).sum()), int((distance > limits[-1] - limits[0]).sum())
             seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
-            found.append(Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen))
+            found.append(Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen, far))
         for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
             words = Counter(word for word in column.tolist() if word is not None)
             others = [word for word in words if word not in {*map(str, values)}]
             count, total = sum(words[word] for word in others), words.total()
-            found.append(
-                Outside(name, count, total, f"the {len(values)} listed", few(map(repr, others)) if total else "no value")
-            )
+            seen = few(map(repr, others)) if total else "no value"
+            found.append(Outside(name, count, total, f"the {len(values)} listed", seen, far=count))
         return found
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":

@@ -73,7 +73,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     )
     quality = write_quality(record, judged)
     captions = _draw(config, record, opened, subject, table, console)
-    sections = (*owed, *outside_section(queries.outside))
+    sections = (*owed, *outside_section(queries))
     report = certify_report(subject, table, least, captions, finished, quality, sections, record)
     opened.check_current()
     record.report(report)

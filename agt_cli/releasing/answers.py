@@ -17,7 +17,7 @@ from agt.models.portable import Portable
 from agt_cli.configuration import digest_of
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import in_brief, outside_lines, predict_report
+from agt_cli.report.release_md import id_lines, in_brief, outside_lines, predict_report
 
 MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
 RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
@@ -54,7 +54,10 @@ class LabelTable:
     @property
     def naming(self) -> list[str]:
         """What whoever reads it should know of its names, if they are not the queries' own."""
-        said = "record_id is the query's number, from 0, in its file or among the test records: no column id names them"
+        said = (
+            "record_id is the query's number, from 0, in its file or among the test records, because no column names them "
+            "(in a file: the dataset's id column, or id)"
+        )
         return [said] if isinstance(self.names, Mapped) else []
 
     @property
@@ -133,11 +136,13 @@ class PortableAnswers:
         folder: of the release.
         release: what lies there.
         inputs: the file of queries.
+        force: answer queries that look like another population's, too.
     """
 
     folder: Path
     release: Portable
     inputs: Path
+    force: bool = False
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PortableAnswers":
@@ -157,16 +162,24 @@ class PortableAnswers:
         if inputs is None:
             raise ConfigError(f"release={folder}: name the file of queries, inputs=FILE")
         release.queries()  # what reads them may be code that is not trusted, or not there
-        return cls(folder, release, Path(str(inputs)))
+        return cls(folder, release, Path(str(inputs)), config.get("force") is True)
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Label the queries and write the record."""
+        """Label the queries and write the record.
+
+        Raises:
+            ConfigError: the queries look like another population's.
+        """
         release = self.release
         record.environment(release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name)
         queries = release.queries().load_queries(self.inputs)
+        record.environment(inputs_id=queries.id_column)
         table = LabelTable.of(queries, release.classes, self.inputs)
-        for line in [*outside_lines(queries.outside), *table.naming]:
+        for line in [*outside_lines(queries), *id_lines(queries), *table.naming]:
             console.note(line)
+        mismatches = queries.population_mismatches
+        if mismatches and not self.force:
+            raise ConfigError(f"{'; '.join(mismatches)}; force=true answers all the same")
         with record.opened(table.file) as file:
             shown = table.write(file, map(release.labels, pieces(queries.features)))
         path = record.folder / table.file

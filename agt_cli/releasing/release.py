@@ -55,7 +55,7 @@ from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, drawn_by
 from agt.numeric import Randomness
-from agt.quality import Judged, Quality, rate_words
+from agt.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt.settings import NonNegative, Positive, schema, validate
 from agt.targets import imported
 from agt_cli.configuration import digest_of
@@ -65,7 +65,7 @@ from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import foreign, in_brief, predict_report
+from agt_cli.report.release_md import in_brief, predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
@@ -577,8 +577,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     known = planned.metrics or {"n_queries": len(request.opened.queries)}
     record.add_metrics(**known, **flags, **planned.claim.guarantee.parameters)
     request.opened.check_current()
-    if planned.wanted:
-        _check_worth(request, planned, willing=request.force or simulated)
+    _check_worth(request, planned, willing=request.force or simulated)
     receipt = planned.pay_file()
     release = planned.release()
     words = release.words(simulated, request.payer.words(receipt))
@@ -683,11 +682,12 @@ Rows = np.ndarray | range
 def _check_worth(request: ReleaseRequest, planned: Planned, willing: bool) -> None:
     """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the owner is willing."""
     console, objections = request.console, [] if willing else _misfits(request, planned)
-    # a ledger is debited before anything private is computed, and by whoever asks
-    if not request.payer.name and not (willing and console.quiet):
-        objections += forecast(request, planned, planned.asked_for)
-    for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
-        console.note(line)
+    if planned.wanted:
+        # a ledger is debited before anything private is computed, and by whoever asks
+        if not request.payer.name and not (willing and console.quiet):
+            objections += forecast(request, planned, planned.asked_for)
+        for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
+            console.note(line)
     if objections and not willing:
         raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
 
@@ -712,45 +712,46 @@ def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -
 def _misfits(request: ReleaseRequest, planned: Planned) -> list[str]:
     """What of a file fits neither the budget nor what is declared, in words: from public values."""
     left = request.payer.left(planned.claim.guarantee, planned.wanted)
-    lines = [
-        f"{each.count:,} of {each.total:,} values of column '{each.column}' lie outside {each.declared}, as of another "
-        "population"
-        for each in foreign(request.opened.queries.outside)
-    ]
+    lines = request.opened.queries.population_mismatches
     if left and left < planned.wanted:
         lines.append(f"the budget of {request.payer.name} holds {left:,} of {planned.wanted:,} labels")
     return lines
 
 
 def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> tuple[list[str], list[str]]:
-    """(lines for the owner alone, that labels would be near those drawn by lot, if so)."""
+    """(lines for the owner alone, why labels would hardly be worth their budget, if so)."""
     opened, config, counting = request.opened, request.mechanism, request.counting
     model, classes = unshared(opened.model), opened.model.problem.classes
     records, labels, words = _sample(opened, rows)
     certificates = model.certify(records.features)
+    if labels is not None and len(labels) < FEW_RECORDS:
+        labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
     evidence = Evidence.of(certificates, known, classes, counting)
     weights = weights_on_offer(model, records.features, known, config.given.get("weight_decay"))
     drawn, _ = _mechanism(name, release.claim.guarantee, classes)
     way = SHRUNK if config.given.get("shrink") else drawn.name
-    expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
-    lot, objections = 1 / classes, list[str]()
-    if expected - lot < LOT * (evidence.accuracy - lot):
-        shares = (rate_words(share) for share in (expected, evidence.accuracy, lot))
-        objections = [
-            "labels would be right at a rate of {}, of {} without noise and {} of labels drawn by lot".format(*shares)
-        ]
-    line = f"expected before the draw, on the {words}: "
-    if labels is None:  # how many answers the noise leaves as they are, and what training recorded of those
-        verdict, right = (opened.trained.finished.metrics.get(name) for name in ("test_verdict", "test_accuracy"))
-        without = f"which was right for {rate_words(right)} of the test records"
-        lines = [f"{line}{rate_words(expected)} of the labels as without noise, {without}"]
+    share = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
+    if labels is None:  # what training recorded of the test records stands for the queries' own labels
+        metrics, basis = opened.trained.finished.metrics, f"{rate_words(share)} of the labels as without noise, "
+        truth, verdict = metrics.get("test_accuracy", 1.0), metrics.get("test_verdict")
+        basis += f"which was right for {rate_words(truth)} of the test records; an estimate: "
+        always = metrics.get("test_majority_rate", 0.0) if metrics.get("n_test", 0) >= FEW_RECORDS else 0.0
     else:
-        quality = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction))
-        verdict, constant = quality.verdict, f"always '{quality.majority}': {rate_words(evidence.majority)}"
-        without = f"{rate_words(evidence.accuracy)} without noise, as the run itself answers"
-        lines = [f"{line}accuracy {rate_words(expected)} ({without}; {constant})"]
-        lines += ["a constant answer would do better than these labels"] if expected < evidence.majority else []
+        truth, basis, always = 1.0, "", evidence.majority
+        verdict = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction)).verdict
+    expected, accuracy, lot = (right_rate(rate, truth, classes) for rate in (share, evidence.accuracy, 1 / classes))
+    without = f"{rate_words(accuracy)} without noise, as the run itself answers; one answer to all: {rate_words(always)}"
+    lines = [f"expected before the draw, on the {words}: {basis}accuracy {rate_words(expected)} ({without})"]
+    objections = list[str]()
+    if expected <= always:
+        lines.append("one answer to all would do at least as well as these labels")
+    if expected <= always or expected - lot < LOT * (accuracy - lot):
+        objections = [
+            f"labels would be right at {'an estimated' if basis else 'a'} rate of {rate_words(expected)}, of "
+            f"{rate_words(accuracy)} without noise, {rate_words(always)} of one answer to all and {rate_words(lot)} of "
+            "labels drawn by lot"
+        ]
     lines = [*([str(verdict)] if verdict else []), *lines]
     if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared
         queries = config.total.queries or len(opened.queries)
@@ -760,10 +761,10 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
         budget = Budget(max(spent.eps, LEAST), spent.delta, len(opened.queries))
     made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _is_allowed(opened, o, counting)]
     best = max(made, key=lambda offer: offer.accuracy, default=None)
-    if best is not None and best.accuracy > expected + LEAST_GAIN:
+    if best is not None and right_rate(best.accuracy, truth, classes) > expected + LEAST_GAIN:
         lines.append(
             f"better: mechanism={best.mechanism} total.eps={budget.eps:g} total.delta={budget.delta:g}, expected to reach "
-            f"{rate_words(best.accuracy)}; agt plan compares all"
+            f"{rate_words(right_rate(best.accuracy, truth, classes))}; agt plan compares all"
         )
     return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"], objections
 

@@ -5,6 +5,8 @@
 {"id": "b", "records": [{...}, {...}]}                    several, paid as one lot; of arrays [[...], [...]]
 
 Formal guarantees
+    A line whose queries look like another population's (``agt.data.dataset.population_mismatches``) is refused before
+    anything is paid, unless ``force``: by its own queries and public constants, whatever other lines held.
     Nothing is certified but what ``Lots.take`` returned: debited before, with its line or in advance (``lot``), or,
     without a ledger, told by spent.json. How many are paid at once, when, and which are refused depends on lines, on what
     was answered before, and on the ledger's counter. What is left of a lot at the end stays spent.
@@ -19,7 +21,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from agt.data.dataset import UNANSWERED, gathered
+from agt.data.dataset import UNANSWERED, DataError, gathered
 from agt.data.files import columns_of
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.chain import HALF_CHARACTER
@@ -164,8 +166,17 @@ class Session(Lots):
         put_line({"id": id, **self._answer(several, questions, labels)})
 
     def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
-        """[n, ...] as the head takes them."""
+        """[n, ...] as the head takes them.
+
+        Raises:
+            DataError: they do not fit the model, or look like another population's.
+        """
         opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
+        mismatches = records.population_mismatches
+        if mismatches and not (self.request.force or self.simulated):
+            refusal = f"{where}: {'; '.join(mismatches)}: nothing was spent"
+            self.request.console.note(f"{refusal}; force=true answers such lines, too")
+            raise DataError(refusal)
         encoder = opened.kept.encoder
         features: np.ndarray = records.features if encoder is None else encoder.apply(records.features)
         opened.model.check(features)

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agt.data.dataset import Outside
-from agt.quality import LEAST, rate_words
+from agt.data.dataset import Records
+from agt.errors import few
+from agt.quality import rate_words
 from agt_cli.report.markdown import bullets, document, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
@@ -68,38 +69,34 @@ def publish_section(publishable: str | None) -> list[str]:
 
 
 COLUMNS = 10  # of queries
-OTHERS = 0.2  # a column with more values outside than that looks like another population's
 
 
-def outside_lines(outside: Sequence[Outside]) -> list[str]:
+def outside_lines(queries: Records) -> list[str]:
     """A line for each column with values that were not declared, the worst first; empty if every value fits."""
+    outside = queries.outside
     worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
     title = "queries outside the public ranges (clipped to them) and lists (counted as other):"
     lines = [
         f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
         for p in worst
     ]
-    return [title, *lines, *_rest(outside)] if outside else []
+    return [title, *lines, *_rest(queries)] if outside else []
 
 
-def outside_section(outside: Sequence[Outside]) -> list[str]:
+def id_lines(queries: Records) -> list[str]:
+    """Which column of their file joins answers to queries; empty: none does."""
+    return [f"answers are joined to queries by column '{queries.id_column}'"] if queries.id_column else []
+
+
+def outside_section(queries: Records) -> list[str]:
     """The part of report.md; empty if every value fits."""
-    title, *lines = outside_lines(outside) or [""]
+    title, *lines = outside_lines(queries) or [""]
     return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
 
 
-def foreign(outside: Sequence[Outside]) -> list[Outside]:
-    """The columns of queries that look like another population's."""
-    return [part for part in outside if part.rate > OTHERS and (part.total >= LEAST or not part.total)]
-
-
-def _rest(outside: Sequence[Outside]) -> list[str]:
+def _rest(queries: Records) -> list[str]:
+    outside = queries.outside
     lines = [f"{len(outside) - COLUMNS} more columns have such values."] if len(outside) > COLUMNS else []
-    far = foreign(outside)
-    if far:
-        which = f"column '{far[0].column}'" if len(far) == 1 else f"{len(far)} columns"
-        lines.append(
-            f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
-            "population than the public ranges and lists were made for, and answers to them mean little."
-        )
+    if far := queries.population_mismatches:
+        lines.append(f"{few(far, COLUMNS, '; ')}: answers to these queries mean little.")
     return lines

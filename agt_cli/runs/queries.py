@@ -64,7 +64,7 @@ from agt_cli.releasing.ledgers import EARLIER, PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, has_pending_commit, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import outside_lines
+from agt_cli.report.release_md import id_lines, outside_lines
 from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
@@ -363,11 +363,12 @@ class TrainedRun:
             run = RunWithoutRecords(prepared.problem(self.settings), source, prepared.encoder)
         model, dataset = load(run.problem, finished), run.problem.dataset
         queries = dataset.test if self.inputs is None else _queries(self.inputs, run)
-        for line in outside_lines(queries.outside):
+        for line in [*outside_lines(queries), *id_lines(queries)]:
             console.note(line)
         record.environment(**{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name)
         record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
         record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)
+        record.environment(inputs_id=queries.id_column)
         if EARLIER in finished.environment:
             record.environment(**{EARLIER: finished.environment[EARLIER]})
         return OpenedRun(

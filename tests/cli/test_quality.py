@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 MORE = {
     "certify": (),
     "plan": ("eps=[1]", "queries=[1]", "mechanisms=[randomized_response]"),
-    "predict": ("mechanism.eps=1",),
+    "predict": ("mechanism.eps=1", "force=true"),
 }
 
 

@@ -399,7 +399,7 @@ def test_clipped_values_are_counted_in_data_and_queries(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("a\n3\n-20\n1e9\n \n".replace(" \n", "NA\n"))
     queries = source.load_queries(tmp_path / "q.csv")
     assert queries.features[:, 0].tolist() == [0.0, -1.0, 1.0, 0.0]
-    assert queries.outside == (Outside("a", 2, 3, "[1, 5]", "-20 to 1e+09"),)
+    assert queries.outside == (Outside("a", 2, 3, "[1, 5]", "-20 to 1e+09", far=2),)
     (tmp_path / "none.csv").write_text("a\nNA\n")
     (none,) = source.load_queries(tmp_path / "none.csv").outside
     assert (none.rate, none.seen) == (1, "no value")
@@ -409,7 +409,7 @@ def test_unknown_categories_are_counted_in_queries(tmp_path: Path) -> None:
     csv(tmp_path)
     source = table(tmp_path, numeric={}, categorical={"a": list(range(10))}, classes=["no", "yes"])
     (tmp_path / "q.csv").write_text("a\n0\nx\ny\n")
-    assert source.load_queries(tmp_path / "q.csv").outside == (Outside("a", 2, 3, "the 10 listed", "'x', 'y'"),)
+    assert source.load_queries(tmp_path / "q.csv").outside == (Outside("a", 2, 3, "the 10 listed", "'x', 'y'", far=2),)
     (tmp_path / "q.csv").write_text("a\n0\n9\n")
     assert not source.load_queries(tmp_path / "q.csv").outside
 

@@ -118,10 +118,11 @@ def test_a_model_of_a_frame_answers_frames_also_when_loaded(tmp_path: Path) -> N
 
 
 def test_a_dataset_file_codes_a_frame_and_ranges_read_off_the_records_are_no_public_ones(tmp_path: Path) -> None:
-    text = "label: y\nbins: 8\nnumeric:\n  age: [18, 90]\ncategorical:\n  region: [north, south]\nfrom_data: [age]\n"
+    text = "label: y\nbins: 8\nnumeric:\n  age: [18, 90]\ncategorical:\n  region: [north, south, east]\n"
+    text += "missing: indicator\nmissing_values: ['?']\nfrom_data: [age]\n"
     (tmp_path / "t.yaml").write_text(text)
     model = agt.fit(FRAME, Y, declared=DECLARED, columns=tmp_path / "t.yaml")
-    assert model.columns == agt.Columns({"age": [18, 90]}, {"region": ["north", "south"]}, bins=8, from_data=["age"])
+    assert model.columns == agt.Columns(**{**CODE, "numeric": {"age": [18, 90]}, "crosses": 0}, from_data=["age"])
     assert [condition.letter for condition in model.conditions if not condition.held] == ["e"]
     with pytest.raises(agt.ConfigError, match="column 'age' was read off the records"):
         model.release(FRAME, agt.RandomizedResponse(eps=1.0, classes=2))
@@ -143,7 +144,7 @@ def test_estimators_take_frames_and_what_is_published_codes_them_too() -> None:
 @pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
 def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(kind: Any, tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
-    file.write_text("numeric: {age: [18, 90]}\ncategorical: {region: [north, south]}\n")
+    file.write_text("numeric: {age: [18, 90]}\ncategorical: {region: [north, south, east, '?']}\n")
     model = kind(columns=file, declared=DECLARED).fit(FRAME, Y)
     before = model.decision_function(FRAME)
     file.write_text("numeric: {age: [18, 40]}\ncategorical: {region: [south, north]}\n")
