@@ -41,6 +41,10 @@ class CheckError(AgtError):
         self.result = dict(result or {})
 
 
+class Busy(AgtError):
+    """Another process holds what is needed, so nothing was looked at and nothing was written."""
+
+
 class DataMissing(AgtError):
     """Data that the run needs is not there; the message says how to get it."""
 

@@ -57,7 +57,7 @@ MAX_YAML_BYTES = 2**20  # its reader is slow
 MAX_DEPTH = 100  # of nested JSON and YAML
 MAX_DIGITS = 40  # of a whole number
 _LONG_NUMBER = re.compile(rf"[-+.:_\d]{{{MAX_DIGITS},}}")
-_READ_FLAGS = os.O_RDONLY | sum(
+READ_FLAGS = os.O_RDONLY | sum(
     getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "NOCTTY", "BINARY")
 )
 
@@ -304,7 +304,7 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
     """
     name = name or path.name
     try:
-        handle = os.open(path, _READ_FLAGS)
+        handle = os.open(path, READ_FLAGS)
     except (OSError, ValueError) as error:
         raise Broken(f"{name} {_why_not_opened(path, error)}") from None
     try:

@@ -53,6 +53,9 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
+QUOTES = "'\""
+PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "public", "head", "resume", "unreadable")
+"""Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
 
@@ -399,12 +402,18 @@ def _readable(word: str) -> str:
     if value.startswith("~/"):
         value = os.path.expanduser(value)
         word = f"{key}={value}"
+    if "${" in value and key in PATHS:
+        return f"{key}={quoted(value.strip(QUOTES))}"
     plain = not _GRAMMAR.search(value) and not _FUNCTION.fullmatch(value)
     return f"{key}={quoted(value)}" if equals and plain and _FOREIGN.search(value) else word
 
 
 def quoted(value: str) -> str:
-    """Any text as a value of an override: in Hydra's grammar a blank, a comma or a bracket says something."""
+    """Any text as a value of an override that is read back as this text, also where it holds an interpolation.
+
+    In Hydra's grammar a blank, a comma or a bracket says something, and so does a quote.
+    """
+    value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
     return "'" + re.sub(r"(\\*)('|$)", lambda tail: 2 * tail[1] + ("\\'" if tail[2] else ""), value) + "'"
 
 

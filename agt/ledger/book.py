@@ -50,6 +50,7 @@ DRAW = "draw:"
 RELATIONS = ("add_remove", "substitute", "flip", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
 BELOW_ONE = nextafter(1.0, 0.0)
+FIRST_DIGITS = 16  # of the first entry's hash, by which people and claims name a ledger
 SLACK = 1e-9  # of a budget that is compared again, for the same reason
 
 
@@ -279,6 +280,9 @@ class Book:
         batches: of answers, in order: those since the newest checkpoint, and what is known of earlier ones.
         backwards: the numbers of those with an earlier time than the one before.
         moved: the entries that named a second head later than the first one.
+        declared: what the owner declared other ledgers to be: ``identity_of`` each file that is no account of these
+            people, and ``first_entry`` of each ledger that lay in the place of this one.
+        declarations: the same in words, by the number of the entry.
         answered: how many answers are kept.
         rests: hash of each entry that a checkpoint names whatever its age, by number: the opening, tables, second heads.
         checkpoint: the newest; None: there is none.
@@ -296,6 +300,8 @@ class Book:
     batches: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
     moved: list[Entry] = field(default_factory=list)
+    declared: list[Mapping[str, str] | str] = field(default_factory=list)
+    declarations: dict[int, str] = field(default_factory=dict)
     answered: int = 0
     rests: dict[int, str] = field(default_factory=dict)
     checkpoint: Entry | None = None
@@ -335,7 +341,7 @@ class Book:
                     if entry.kind == "debit":
                         book.debits[entry.number] = Debit.of(entry, body["answered"][str(entry.number)])
                     else:
-                        {"admit": book._admit, "head": book._move}[entry.kind](entry, named)
+                        {"admit": book._admit, "head": book._move, "declare": book._declare}[entry.kind](entry, named)
             book.answered, book.spent = body["first"] + body["size"] - 1, Cost.of(body["spent"])
             book.backwards, book.last, book.checkpoint = list(body["backwards"]), checkpoint, checkpoint
             book.batches = [Answered.of(checkpoint)]
@@ -366,6 +372,7 @@ class Book:
             "answers": self._answers,
             "admit": self._admit,
             "head": self._move,
+            "declare": self._declare,
             "checkpoint": self._check,
         }
         with _reading(entry) as body:
@@ -426,6 +433,12 @@ class Book:
         self.rests[entry.number] = entry.hash
         return self.spent
 
+    def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        self.declared.append(body["about"])
+        self.declarations[entry.number] = str(body["declared"])
+        self.rests[entry.number] = entry.hash
+        return self.spent
+
     def _check(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         for name, value in self.state().items():
             if body[name] != value:
@@ -440,6 +453,11 @@ class Book:
     def head(self) -> str:
         """Where a second head is kept, as was written last; empty: nowhere."""
         return self.heads[-1][1] if self.heads else ""
+
+    @property
+    def first_entry(self) -> str:
+        """The first 16 digits of the first entry's hash, by which this ledger is told from others."""
+        return self.opening.hash[:FIRST_DIGITS]
 
     def is_new(self, table: AdmittedTable) -> bool:
         """Whether to admit a table changes anything: it, or an earlier state of it that is still open, is not known yet."""
@@ -486,6 +504,14 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
         raise Broken(f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}") from None
 
 
+UNREADABLE = (
+    "{} beside the ledger, which could not be opened, holds no account of these people: nothing that "
+    "it counts is counted here"
+)
+REPLACED = (
+    "this ledger lies in the place of another, whose first entry begins with {}: what was released on "
+    "that one is not counted here, and privacy losses add up"
+)
 NO_HEAD = (
     "no second head is kept: whether the ledger was put back to an older copy, which would spend the same budget again, "
     "cannot be excluded"
@@ -544,6 +570,11 @@ def moves(book: Book) -> list[str]:
             how = f"moved the second head from {before}" if before else "began a second head, where there was none"
             lines.append(f"entry {entry.number} of {entry.time} {how}")
     return lines
+
+
+def declarations(book: Book) -> list[str]:
+    """A line for each declaration about another ledger, whose releases this one does not count."""
+    return [f"entry {number} declares that {words}" for number, words in book.declarations.items()]
 
 
 def budget(allowance: Allowance) -> str:

@@ -46,8 +46,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agt.errors import AgtError, ConfigError
-from agt.store import Broken, write_atomic
+from agt.errors import AgtError, Busy, CheckError, ConfigError
+from agt.store import Broken, file_kind, write_atomic
 
 Row = tuple[int, object, object]
 START = "0" * 64
@@ -278,8 +278,19 @@ def check_local(path: Path, remedy: str) -> None:
         )
 
 
+COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite opens beside a file, whatever lies there
+
+
 def check_file(path: Path) -> None:
-    """Raise ConfigError unless there is a plain file, of one name: SQLite keeps a log of its own beside each name."""
+    """Refuse what is no plain file of one name: SQLite keeps a log of its own beside each name.
+
+    The files beside it are looked at before SQLite opens them: it would wait at a pipe, and a log
+    that is a link to a device takes commits and keeps none.
+
+    Raises:
+        ConfigError: there is no plain file, or it has several names.
+        CheckError: a file that SQLite keeps beside it is a link, a folder, a pipe or a device.
+    """
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -295,6 +306,13 @@ def check_file(path: Path) -> None:
             f"ledger={path}: has {status.st_nlink} names (hard links), and two processes that used different ones would "
             "spend the same budget: delete the others, or move a copy into its place"
         )
+    real = os.path.realpath(path)
+    for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
+        if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
+            raise CheckError(
+                f"ledger={path}: {companion.name} beside it is {kind}, where SQLite keeps a file of "
+                "its own; nothing was read or written: find out who put it there, and remove it"
+            )
 
 
 def file_system(path: Path) -> str:
@@ -328,7 +346,7 @@ def take_lock(handle: int, seconds: float, name: str, lock: Callable[[int], obje
         lock: takes it, or raises OSError; None: all of it, for this process alone.
 
     Raises:
-        AgtError: somebody else has had it for so long.
+        Busy: somebody else has had it for so long.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -337,11 +355,22 @@ def take_lock(handle: int, seconds: float, name: str, lock: Callable[[int], obje
             return
         except (BlockingIOError, PermissionError):  # as fcntl tells it on some systems
             if time.monotonic() > deadline:
-                raise AgtError(
+                raise Busy(
                     f"{name}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "
                     "half-way?"
                 ) from None
             time.sleep(0.001)
+
+
+@contextmanager
+def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Nobody else makes a ledger, or a copy of one, in this folder, or admits a table there."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        take_lock(handle, seconds, f"ledger: {folder}")
+        yield
+    finally:
+        os.close(handle)
 
 
 BLOCK = 4096  # what a disk writes at once

@@ -58,10 +58,12 @@ from typing import Any
 import numpy as np
 
 from agt.data.dataset import UNANSWERED, pieces
-from agt.errors import CheckError, ConfigError
+from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import (
     NO_HEAD,
+    REPLACED,
     SAME_DISK,
+    UNREADABLE,
     AdmittedTable,
     Answered,
     Book,
@@ -69,13 +71,14 @@ from agt.ledger.book import (
     Debit,
     Population,
     declaration,
+    declarations,
     digest_of,
     moves,
     refusal,
     unit_words,
 )
-from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, follow, hash_of, head_file, same_disk, take_lock
-from agt.ledger.store import Foreign, LedgerFile, make
+from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, folder_alone, follow, hash_of, head_file, same_disk
+from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
 from agt.mechanisms.composition import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.store import Broken
@@ -83,28 +86,40 @@ from agt.store import Broken
 SUFFIX = ".ledger"
 
 
-@contextmanager
-def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Nobody else makes a ledger in this folder, or admits a table there."""
-    handle = os.open(folder, os.O_RDONLY)
+Declared = Collection[object]
+"""What owners declared (``Book.declared``)."""
+
+
+def ledgers_in(folder: Path) -> list[Path]:
+    """Whatever has a ledger's name in a folder, in order; a folder that is not there holds none.
+
+    Raises:
+        CheckError: the folder cannot be listed, or is a link to a place that is not there.
+    """
     try:
-        take_lock(handle, seconds, f"ledger: {folder}")
-        yield
-    finally:
-        os.close(handle)
+        names = os.listdir(folder) if os.path.lexists(folder) else []
+    except OSError as error:
+        raise CheckError(
+            f"{folder}: cannot be listed ({error.strerror}), so it is not known whether a ledger there "
+            "has these people: bring the folder back, or make it readable"
+        ) from None
+    return sorted(folder / name for name in names if name.endswith(SUFFIX))
 
 
-def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True) -> None:
+def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()) -> None:
     """Raise ConfigError where another ledger of the folder than ``path`` has a table's people: same data, file or names.
 
     Args:
         by_name: False: names of units are not compared; nor where the table is declared to be about other people.
+        declared: ``identity_of`` files that are declared to be no account of these people.
 
     Raises:
-        CheckError: another ledger there is damaged, so that nobody can say.
+        CheckError: another ledger there cannot be opened, so it is not known whose people it has.
     """
-    for other in sorted(path.parent.glob(f"*{SUFFIX}")):
-        if other.resolve() != path.resolve() and (found := admitted(other, table, by_name and not table.apart)):
+    for other in ledgers_in(path.parent):
+        if os.path.realpath(other) == os.path.realpath(path):
+            continue
+        if found := admitted(other, table, by_name and not table.apart, declared):
             name, same = found
             declare = "; if they only have the same names, another_population=true declares it" if "people" in same else ""
             raise ConfigError(
@@ -113,9 +128,12 @@ def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True) -> N
             )
 
 
-def admitted(path: Path, table: AdmittedTable, by_name: bool = True) -> tuple[str, str] | None:
-    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people; None: it did not."""
-    for other, salt in _tables(path):
+def admitted(path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()) -> tuple[str, str] | None:
+    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people; None: it did not.
+
+    Arguments and errors as ``check_unclaimed``.
+    """
+    for other, salt in _tables(path, declared):
         same = table.shares(other) or (by_name and table.shares_people(other, salt))
         if same:
             return other.name, same
@@ -131,13 +149,26 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
     return [f"{path} has a table {name}, with the same {same}: two budgets add up" for name, same in alike if same]
 
 
-def _tables(path: Path) -> list[tuple[AdmittedTable, str]]:
-    """What a ledger admitted, with its salt; nothing where another program's file lies."""
+def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
+    """What a ledger admitted, with its salt; nothing where surely another program's file lies.
+
+    Raises:
+        Busy: another process has it.
+        CheckError: it cannot be opened, and is not among those that were declared unreadable.
+    """
     try:
         with Ledger.open(path, writing=False, away=True) as ledger:
             return [(table, ledger.salt) for table in ledger.book.tables.values()]
-    except (Foreign, ConfigError):
-        return []
+    except Busy:
+        raise
+    except AgtError as error:
+        if other_program(path) or identity_of(path) in declared:
+            return []
+        raise CheckError(
+            f"{error}; as long as it cannot be opened, it is not known whose people it counts. If it holds "
+            f"no account of these, agt ledger admit NAME unreadable={path} declares it in the ledger NAME "
+            "(agt ledger init takes unreadable= as well)"
+        ) from None
 
 
 EVERY = 1000  # entries, from one checkpoint to the next
@@ -175,13 +206,19 @@ class Ledger:
 
     @classmethod
     def create(
-        cls, path: Path, population: Population, head: Path | None = None, tables: Sequence[AdmittedTable] = ()
+        cls,
+        path: Path,
+        population: Population,
+        head: Path | None = None,
+        tables: Sequence[AdmittedTable] = (),
+        declared: Sequence[Mapping[str, str] | str] = (),
     ) -> "Ledger":
-        """Make a new one.
+        """Make a new one, with all that is declared of it: it is there as a whole, or nothing is.
 
         Args:
             head: of a second head, a new file on another disk, or the folder for it; None: none.
             tables: whose people these are.
+            declared: each as in ``declare``.
 
         Raises:
             ConfigError: something is there already, or another ledger in the folder holds a table's people.
@@ -192,18 +229,21 @@ class Ledger:
         place = None if head is None else head_file(head, path)
         body = {"population": asdict(population), "head": str(place or ""), "salt": token_hex(32)}
         opening = Entry(1, "open", _timed(body, Cost()), START)
-        with folder_alone(path.parent):
+        with folder_alone(path.parent), ExitStack() as undo:
             if path.exists() or path.is_symlink():
                 raise ConfigError(f"ledger={path}: there is one already, and a budget is for good: agt ledger show {path}")
-            for table in tables:
-                check_unclaimed(path, table)
-            if place is not None:
-                SecondHead(place, opening.hash).start(opening.head)
-            make(path, opening)
-        ledger = cls.open(path)
-        for table in tables:
-            ledger.admit(table, population.unit)
-        return ledger
+            with making(path) as part:
+                if place is not None:
+                    SecondHead(place, opening.hash).start(opening.head)
+                    undo.callback(place.unlink)
+                make(part, opening)
+                with cls.open(part) as ledger:
+                    for about in declared:
+                        ledger.declare(about)
+                    for table in tables:
+                        ledger._admit(table, population.unit)
+            undo.pop_all()
+        return cls.open(path)
 
     @classmethod
     def open(
@@ -293,7 +333,7 @@ class Ledger:
         tables = self.book.tables.values()
         declared = [declaration(self.population, tables)] if tables else []
         rollback = [SAME_DISK] if self.head and same_disk(self.head, self.path) else [] if self._book.head else [NO_HEAD]
-        return [*declared, *moves(self._book), *rollback]
+        return [*declared, *moves(self._book), *declarations(self._book), *rollback]
 
     def check(self, relation: str, data: str, unit: Unit) -> None:
         """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that counts so may be paid here."""
@@ -312,13 +352,29 @@ class Ledger:
                 another way of counting; the table counts otherwise than the first, and nobody declared what its unit is.
         """
         with folder_alone(self._store.real.parent):
-            check_unclaimed(self._store.real, table)
-            with self._writing() as append:
-                self._check_counting(table, unit)
-                self._check_open(table.data)
-                if self._book.is_new(table):
-                    declared = declaration(self.population, [*self._book.tables.values(), table])
-                    append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
+            self._admit(table, unit)
+
+    def _admit(self, table: AdmittedTable, unit: str | None) -> None:
+        """``admit``, by whoever has the folder alone."""
+        beside = Path(os.path.relpath(self._store.real))  # as people read it
+        check_unclaimed(beside, table, declared=self.book.declared)
+        with self._writing() as append:
+            self._check_counting(table, unit)
+            self._check_open(table.data)
+            if self._book.is_new(table):
+                declared = declaration(self.population, [*self._book.tables.values(), table])
+                append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
+
+    def declare(self, about: Mapping[str, str] | str) -> None:
+        """Keep the owner's word about another ledger in the chain, and in every claim from now on.
+
+        Args:
+            about: ``identity_of`` a file beside this one that cannot be opened, and is no account of
+                these people; or ``Book.first_entry`` of the ledger that lay in the place of this one.
+        """
+        words = REPLACED.format(about) if isinstance(about, str) else UNREADABLE.format(about["file"])
+        with self._writing() as append:
+            append("declare", {"about": about, "declared": words}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
         """Keep the second head in a new file from now on; the old one is told of it, or, where it is lost, the chain is."""

@@ -6,27 +6,32 @@ Formal guarantees
     file systems, and files of several names, are refused (chain.py). The file's tables are those that this module makes:
     no trigger or view of somebody else's stands between.
     Whoever looks changes nothing: a copy is read, of the file and its log as they were at one moment, while SQLite's own
-    locks of writers and checkpoints are held. SQLite alone opens the file in a process that writes it: a descriptor of
-    somebody else's, once closed, would take that process's locks away, and another one would remove its log.
+    locks of writers and checkpoints are held. What is copied is a plain file of at most ``MAX_COPIED_BYTES``; copies lie
+    in one folder of this user's (``copy_folder``), which the next call clears of what a killed process left there. SQLite
+    alone opens the file in a process that writes it: a descriptor of somebody else's, once closed, would take that
+    process's locks away, and another one would remove its log.
 """
 
 import fcntl
 import os
+import re
 import shutil
 import sqlite3
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
+from hashlib import file_digest
 from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from urllib.parse import quote
 
-from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.chain import Entry, Row, check_file, check_local, take_lock
-from agt.store import Broken, sync_folder
+from agt.errors import AgtError, Busy, CheckError, ConfigError
+from agt.ledger.chain import COMPANIONS, Entry, Row, check_file, check_local, folder_alone, take_lock
+from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_plain, sync_folder
 
 FORMAT = 1
 APPLICATION = 0x61677431  # "agt1", in the file's header
@@ -40,6 +45,10 @@ CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, '
 CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 """
 _FILES = ("", "-wal")
+MAX_COPIED_BYTES = 2**32  # of a ledger, and of its log: some 40 million answers
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_LOCK = "lock"  # of a copy's folder
+_CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # characters that no text holds
 _ATTEMPTS = 20  # at a copy that nobody writes to meanwhile
 _AT_ONCE = 500  # keys of one question to SQLite, which takes 999 at least
 _SYNCED = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
@@ -50,8 +59,74 @@ _WRITTEN: Counter[tuple[int, int, int]] = Counter()
 """Files that processes write, by process, device and number."""
 
 
-class Foreign(CheckError):
-    """A file that is no ledger."""
+@contextmanager
+def copy_folder(seconds: float) -> Iterator[Path]:
+    """A folder for one copy of a ledger, in TMPDIR/agt-UID, which is open to this user alone.
+
+    It is locked as long as it is in use, and an operating system lets go of the locks of a killed
+    process: so whatever is not locked there is left over, and is removed. The folder above is
+    locked meanwhile, so that no folder is removed between its making and its locking.
+
+    Args:
+        seconds: how long to wait for that lock.
+
+    Raises:
+        AgtError: TMPDIR/agt-UID is another user's, or open to others.
+    """
+    home = Path(gettempdir()) / f"agt-{os.getuid()}"
+    home.mkdir(0o700, exist_ok=True)
+    status = home.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & ~0o700 != stat.S_IFDIR:
+        raise AgtError(
+            f"{home}: is not a folder of yours alone, and copies of ledgers are private: remove it, "
+            "or name another temporary folder in TMPDIR"
+        )
+    with ExitStack() as held:
+        with folder_alone(home, seconds):
+            folder = Path(held.enter_context(TemporaryDirectory(dir=home)))
+            lock = Lock(folder / _LOCK)
+            lock.take()
+            held.callback(lock.release)
+            for left in home.iterdir() if lock.works else ():
+                if not is_locked(left / _LOCK):
+                    shutil.rmtree(left, ignore_errors=True)
+        yield folder
+
+
+def other_program(path: Path) -> str:
+    """What a file surely is that is no ledger, in words; empty: it may be one that cannot be opened.
+
+    Text is UTF-8 throughout, without control characters, and not the start of an SQLite file. A
+    file of another program is SQLite's, bears another application id, and knows no trigger of a
+    ledger's: so a ledger whose header was damaged is neither.
+    """
+    try:
+        with open_plain(Path(os.path.realpath(path))) as file:
+            content = file.read(MAX_TEXT_BYTES)
+            whole = not file.read(1)
+        if content.startswith(_SQLITE_MAGIC):
+            cut = len(content) < int.from_bytes(content[16:18])  # the size of a page, or 1
+            own = content[68:72] in (APPLICATION.to_bytes(4), b"") or b"entries_stay" in content or cut
+            return "" if own else "an SQLite file of another program"
+        text = whole and not _SQLITE_MAGIC.startswith(content[:16])
+        return "text" if text and not _CONTROL.search(content.decode()) else ""
+    except (Broken, UnicodeDecodeError):
+        return ""
+
+
+def identity_of(path: Path) -> dict[str, str]:
+    """By which a file that cannot be opened is known again: its name with the SHA-256 of its bytes.
+
+    Where these cannot be read: its name with its mode, number and size. Another file under the same
+    name has another identity.
+    """
+    try:
+        with open_plain(Path(os.path.realpath(path)), MAX_COPIED_BYTES) as file:
+            identity = file_digest(file, "sha256").hexdigest()
+    except Broken:
+        status = path.lstat()
+        identity = f"{status.st_mode:o} {status.st_ino} {status.st_size}"
+    return {"file": path.name, "identity": identity}
 
 
 class LedgerFile:
@@ -68,7 +143,7 @@ class LedgerFile:
 
     Raises:
         ConfigError: there is no such file, it lies where none can, or a newer agt made it.
-        CheckError: it is damaged, or no ledger (``Foreign``).
+        CheckError: it is damaged, or no ledger.
     """
 
     def __init__(self, path: Path, writing: bool = True, seconds: float = 60.0) -> None:
@@ -82,7 +157,7 @@ class LedgerFile:
         with ExitStack() as opened, explained(path, seconds):
             place = self.real
             if not (writing or _WRITTEN[self._process, *self._file]):
-                place = self._copied(Path(opened.enter_context(TemporaryDirectory(prefix="agt-ledger-"))))
+                place = self._copied(opened.enter_context(copy_folder(seconds)))
             self._connection = opened.enter_context(closing(_opened(place, seconds)))
             self._opened = opened.pop_all()
         _WRITTEN[self._process, *self._file] += writing
@@ -99,18 +174,20 @@ class LedgerFile:
                     for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
                         copy.unlink(missing_ok=True)
                         if stamp:
-                            shutil.copyfile(f"{self.real}{suffix}", copy)
+                            original = Path(f"{self.real}{suffix}")
+                            with open_plain(original, MAX_COPIED_BYTES) as source, copy.open("wb") as target:
+                                shutil.copyfileobj(source, target)
                     if before == self._state() and halted == Path(f"{self.real}-shm").exists():
                         return copies[0]
         except OSError as error:
             raise AgtError(f"ledger={self.path}: cannot be read, or copied ({error.strerror})") from None
-        raise AgtError(f"ledger={self.path}: changes whenever it is read: try again")
+        raise Busy(f"ledger={self.path}: changes whenever it is read: try again")
 
     @contextmanager
     def _halted(self) -> Iterator[bool]:
         """While nobody writes; False: no process has it open, so that there are no locks."""
         try:
-            handle = os.open(f"{self.real}-shm", os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(f"{self.real}-shm", READ_FLAGS)
         except FileNotFoundError:
             yield False
             return
@@ -236,23 +313,39 @@ class LedgerFile:
             return rows.fetchall()
 
 
-def make(path: Path, opening: Entry) -> None:
-    """A new ledger's file with its first entry: there as a whole, or not at all. The caller keeps others from the name."""
+@contextmanager
+def making(path: Path) -> Iterator[Path]:
+    """Where a new ledger's file is made: it gets its name at the end, as a whole, or nothing is left.
+
+    The caller keeps others from the name: what lies under that of the part was left by a process that
+    was killed, and is removed.
+    """
     check_local(path, "make it on a local disk")
-    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    part = path.with_name(f"{path.name}.part")
     try:
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
-        with explained(path, 0), closing(sqlite3.connect(part, isolation_level=None)) as connection:
-            connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
-            connection.executescript(f"BEGIN; {TABLES} COMMIT;")
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
-            connection.execute("PRAGMA journal_mode=WAL")  # last, so that nothing of it is in the log
+        _remove(part)
+        yield part
         part.rename(path)
         for folder in path.resolve().parents:
             sync_folder(folder)  # whoever made them, a power cut must not take what is in them
     finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            Path(f"{part}{suffix}").unlink(missing_ok=True)
+        _remove(part)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", *COMPANIONS):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def make(path: Path, opening: Entry) -> None:
+    """Make a ledger's file with its first entry, as the part of one (``making``)."""
+    with explained(path, 0):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
+            connection.executescript(f"BEGIN; {TABLES} COMMIT;")
+            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
+            connection.execute("PRAGMA journal_mode=WAL")  # last, so that nothing of it is in the log
 
 
 def _opened(path: Path, seconds: float) -> sqlite3.Connection:
@@ -282,7 +375,7 @@ def _tables() -> list[tuple]:
 def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
-        raise Foreign(f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a copy")
+        raise CheckError(f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a copy")
     if not os.access(path, os.R_OK):
         raise AgtError(f"ledger={path}: cannot be read (Permission denied)")
     try:
@@ -294,9 +387,9 @@ def _check_header(path: Path) -> None:
     except sqlite3.Error as error:
         if _primary(error) != sqlite3.SQLITE_NOTADB:
             return  # it may be whole with its log alone
-        raise Foreign(f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)") from None
+        raise CheckError(f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)") from None
     if application != APPLICATION:
-        raise Foreign(f"ledger={path}: is an SQLite file of another program, and no ledger")
+        raise CheckError(f"ledger={path}: is an SQLite file of another program, and no ledger")
     if version > FORMAT:
         raise ConfigError(f"ledger={path}: is of format {version}, written by a newer agt: use that version")
 
@@ -323,7 +416,7 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
     except sqlite3.Error as error:
         primary = _primary(error)
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise AgtError(
+            raise Busy(
                 f"ledger={path}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "
                 f"half-way? (fuser -v {path} lists them)"
             ) from None

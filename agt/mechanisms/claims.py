@@ -682,6 +682,8 @@ class Account:
         eps, delta, leaks: the budget for good.
         spent: by everything up to this entry.
         curve: of the budget; None: the one lot was admitted by its own total, and the claim's curve is the budget's too.
+        first_entry: the first 16 digits of the hash of the ledger's first entry, by which it is told
+            from others; None: not recorded, as in claims of earlier versions.
     """
 
     population: str
@@ -692,13 +694,22 @@ class Account:
     leaks: Annotated[float, Field(ge=0, le=1)]
     spent: Spent
     curve: Curve | None = None
+    first_entry: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None = None
 
     @classmethod
-    def of(cls, population: str, unit: str, entry: int, allowance: Allowance, spent: Cost) -> "Account":
+    def of(
+        cls,
+        population: str,
+        unit: str,
+        entry: int,
+        allowance: Allowance,
+        spent: Cost,
+        first_entry: str | None = None,
+    ) -> "Account":
         """As it stands with this entry."""
         curve = curve_of_budget(allowance) if allowance.holds(spent) else None
         counter = validate(Spent, {k: v for k, v in spent.as_json().items() if v is not None}, "spent")
-        return cls(population, unit, entry, allowance.eps, allowance.delta, allowance.leaks, counter, curve)
+        return cls(population, unit, entry, allowance.eps, allowance.delta, allowance.leaks, counter, curve, first_entry)
 
 
 @schema

@@ -10,16 +10,27 @@ from agt.errors import ConfigError, few
 from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
+from agt.ledger.store import identity_of
 from agt.mechanisms.composition import Allowance
 from agt.settings import schema, validate
-from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path, register
+from agt_cli.releasing.ledgers import (
+    NO_LEDGER,
+    ProtectedPeople,
+    check_same_ledger,
+    existing_ledger,
+    ledger_path,
+    recognise,
+    say_skipped,
+    similar_elsewhere,
+)
 from agt_cli.report.console import Console
 from agt_cli.report.finished import SPENT_FILE, Run, open_run, resolve_latest, runs_below
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9
 _DIGEST = re.compile("[0-9a-f]{32}")
-_TABLE = ("run", "digest", "data", "table", "unit_column", "unit_rows", "another_population")
+_FIRST_ENTRY = re.compile("[0-9a-f]{16}")
+_TABLE = ("run", "digest", "data", "table", "unit_column", "unit_rows", "another_population", "unreadable", "replaces")
 _KEYS = {
     "init": (*_TABLE, "total", "unit", "relation"),
     "admit": (*_TABLE, "unit", "lost"),
@@ -46,6 +57,8 @@ class LedgerConfig:
     head: str | None = None
     another_population: bool = False
     lost: bool = False
+    unreadable: str | tuple[str, ...] = ()
+    replaces: str | None = None
     output_dir: str = "outputs"
 
     def __post_init__(self) -> None:
@@ -67,6 +80,9 @@ class LedgerConfig:
             ),
             "unit: is declared of a table: give run=FOLDER, or data=DIGEST table=NAME": (
                 self.action == "admit" and self.unit and not (self.run or self.data)
+            ),
+            f"replaces={self.replaces}: give the 16 digits that agt named": (
+                self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
             ),
             "data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME with it": (
                 self.data and no_digest
@@ -100,6 +116,12 @@ class LedgerConfig:
                 f"head={self.head}: there is no folder {place.parent}: is the other disk there? Or make it first"
             )
         return place
+
+    @property
+    def declared(self) -> list[Mapping[str, str] | str]:
+        """What is declared of other ledgers, as ``Ledger.declare`` takes it."""
+        files = (self.unreadable,) if isinstance(self.unreadable, str) else self.unreadable
+        return [*(identity_of(Path(file)) for file in files), *filter(None, [self.replaces])]
 
     def people(self) -> ProtectedPeople | None:
         """Whose data is admitted; None: nobody's was named.
@@ -154,7 +176,11 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
     population = config.population(people)
     if people and people.relation:
         population.check_relation(people.relation)
-    with Ledger.create(config.path, population, config.second_head, [people.table] if people else []) as ledger:
+    tables, declared = [people.table] if people else [], config.declared
+    check_same_ledger(config.path, declared=declared)
+    say_skipped(config.path.parent)
+    with Ledger.create(config.path, population, config.second_head, tables, declared) as ledger:
+        recognise(ledger)
         allowance = population.allowance
         console.say(f"ledger: {ledger.path}, {budget(allowance)} for good")
         if allowance.delta:
@@ -169,13 +195,21 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     people, place = config.people(), config.second_head and head_file(config.second_head, config.path)
-    if people is None and place is None:
-        raise ConfigError("agt ledger admit: what? run=FOLDER, data=DIGEST table=NAME, or head=FILE for a second head")
+    declared = config.declared
+    if people is None and place is None and not declared:
+        raise ConfigError(
+            "agt ledger admit: what? run=FOLDER, data=DIGEST table=NAME, or head=FILE for a second head; "
+            "unreadable=FILE or replaces=DIGITS, as a message said"
+        )
+    say_skipped(config.path.parent)
     there = place is not None and place.exists()
     if config.lost and place is not None:
         Ledger.replace_head(config.path, place)
         there = True
     with Ledger.open(config.path, place if there else None) as ledger:
+        for about in declared:
+            ledger.declare(about)
+        recognise(ledger)
         if place is not None and not there:
             ledger.move_head(place)
         if people is not None:
@@ -195,7 +229,7 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     unpaid = [str(run.folder) for run in alike if (run.folder / SPENT_FILE).exists() and _unpaid(run)]
     if unpaid:
         console.warn(f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: losses add up")
-    for line in dict.fromkeys(register(config.path, people.table if people else None)):
+    for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
@@ -224,11 +258,17 @@ def _unpaid(run: Run) -> bool:
 
 
 def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
-    """Say what it declares, what its clock did and where it ends; returns the command's object."""
-    words, head = [*ledger.words(), *clock(ledger.book)], str(ledger.book.last.head)
+    """Say what it declares, what its clock did and where it ends; returns the command's object.
+
+    Raises:
+        CheckError: it is another ledger than the one that was here (``check_same_ledger``).
+    """
+    book = ledger.book
+    words, head = [*ledger.words(), *clock(book)], str(book.last.head)
     for line in [*words, f"head: {head}"]:
         console.say(line)
-    return {"ledger": str(ledger.path), "head": head, "words": words}
+    check_same_ledger(ledger.path, book.first_entry, book.declared)
+    return {"ledger": str(ledger.path), "first_entry": book.first_entry, "head": head, "words": words}
 
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:

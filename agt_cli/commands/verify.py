@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agt.errors import CheckError, ConfigError
+from agt.errors import Busy, CheckError, ConfigError
 from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
@@ -94,6 +94,7 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
 
     Raises:
         CheckError: something does not verify.
+        Busy: another process has a ledger, and everything else holds.
     """
     with trusting(()), console.progress(f"verifying {config.path}", "file") as report:
         told = (config.ledger, config.head, config.public)
@@ -107,6 +108,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
     result = {"path": str(config.path), "verifies": not subject.problems, **subject.as_json()}
     if subject.problems:
         raise CheckError(headline(subject), {"command": "verify", **result})
+    for check in subject.checks_of(CheckState.BUSY):
+        raise Busy(f"not everything could be checked: {check.words}")
     return result
 
 

@@ -20,14 +20,23 @@ from typing import Any
 import numpy as np
 
 from agt.data.dataset import Dataset
-from agt.errors import AgtError, CheckError, ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Allowance, Cost, Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
-from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
+from agt_cli.releasing.ledgers import (
+    FOLDER,
+    NO_LEDGER,
+    ProtectedPeople,
+    existing_ledger,
+    recognise,
+    say_skipped,
+    second_head,
+    unit_of,
+)
 from agt_cli.report.finished import SPENT_FILE, Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
@@ -37,6 +46,7 @@ VARIABLE = "AGT_LEDGER"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
 _ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"
+UNOPENED = ", and of others that could not be opened"
 UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
@@ -173,7 +183,8 @@ class LedgerPayer:
             self.ledger.population,
         )
         spent = Cost.of(entry.body["spent"])
-        return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
+        first = self.ledger.book.first_entry
+        return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent, first)
 
     def words(self, receipt: Receipt | None = None) -> tuple[str, ...]:
         """What may be said of a release on this account, a line each.
@@ -223,21 +234,28 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord) -> Ite
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
     if name is None:
-        if holding := _ledgers_of(people):
+        holding, refusals = _ledgers_of(people)
+        if holding:
             raise ConfigError(
                 f"ledger: the people of {people.table.name} are in the ledger of {', '.join(holding)}: give "
                 f"ledger={holding[0]}, which counts what is released, or ledger={NO_LEDGER} to release outside of it"
             )
+        for error in refusals:
+            raise type(error)(f"{error}; or give ledger={NO_LEDGER} to release outside of any ledger")
         yield NoLedger((f"{NO_ACCOUNT[0]}{UNNAMED}",))
     elif name == NO_LEDGER:
-        holding = _ledgers_of(people)
+        holding, refusals = _ledgers_of(people)
         which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
-        yield NoLedger((OUTSIDE_LEDGERS.format(which),))
+        yield NoLedger((OUTSIDE_LEDGERS.format(f"{which}{UNOPENED if refusals else ''}"),))
     else:
-        with Ledger.open(existing_ledger(name), second_head()) as ledger:
+        path = existing_ledger(name)
+        say_skipped(path.parent)
+        with Ledger.open(path, second_head()) as ledger:
+            recognise(ledger)
             _admit_erased(ledger, people.table)
             ledger.check(people.relation, people.table.data, people.table.unit)
-            check_unclaimed(ledger.path, people.table, by_name=False)  # a copy has the same budget once more
+            # a copy of the ledger has its budget once more
+            check_unclaimed(ledger.path, people.table, by_name=False, declared=ledger.book.declared)
             record.environment(ledger=name)
             yield LedgerPayer(ledger)
 
@@ -262,19 +280,19 @@ def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
         ledger.admit(replace(table, name=tables[known].name, apart=tables[known].apart), ledger.population.unit)
 
 
-def _ledgers_of(people: ProtectedPeople) -> list[str]:
-    """The names of the ledgers in the working directory that have admitted the data, or another table of the same file.
-
-    Raises:
-        CheckError: one of them cannot be read, so that nobody knows.
-    """
-    names = []
-    for path in sorted(Path(FOLDER).glob(f"*{SUFFIX}")):
+def _ledgers_of(people: ProtectedPeople) -> tuple[list[str], list[AgtError]]:
+    """(names, refusals): the ledgers in the working directory that have these people, and why others cannot be opened."""
+    names, refusals = list[str](), list[AgtError]()
+    try:
+        paths = say_skipped(Path(FOLDER))
+    except AgtError as error:
+        return [], [error]
+    for path in paths:
         try:
             names += [path.stem] if admitted(path, people.table) else []
         except AgtError as error:
-            raise CheckError(f"{error}; name the ledger that pays, or give ledger={NO_LEDGER}") from None
-    return names
+            refusals.append(error)
+    return names, refusals
 
 
 @dataclass(frozen=True)

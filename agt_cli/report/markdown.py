@@ -27,7 +27,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from agt.audit.findings import Outcome
-from agt.errors import AgtError
+from agt.errors import AgtError, Busy
 from agt.facts import Standing
 from agt.store import Broken
 from agt.targets import UntrustedCode
@@ -151,6 +151,7 @@ class CheckState(StrEnum):
     OK = "ok"
     NOTE = "note"
     UNCHECKED = "not checked"
+    BUSY = "not checked: another process has it"
     PROBLEM = "PROBLEM"
 
     @property
@@ -226,6 +227,8 @@ class Findings:
             yield
         except UntrustedCode as error:
             self.unchecked(name, error.fact)
+        except Busy as error:
+            self.checks.append(Check(name, CheckState.BUSY, str(error)))
         except (Broken, AgtError) as error:
             self.problem(name, str(error))
         except MemoryError:
@@ -242,6 +245,7 @@ MARKS |= {
     str(CheckState.OK): "proved",
     str(CheckState.NOTE): "declared",
     str(CheckState.UNCHECKED): "declared",
+    str(CheckState.BUSY): "declared",
     str(CheckState.PROBLEM): "void",
     str(Outcome.UNTESTED): "declared",
     str(Outcome.VIOLATED): "void",

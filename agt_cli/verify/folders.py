@@ -369,7 +369,11 @@ class VerifiedItem:
     @property
     def problems(self) -> list[Check]:
         """Whatever does not verify, here or below."""
-        return [check for part in self.every for check in part.checks if check.state is CheckState.PROBLEM]
+        return self.checks_of(CheckState.PROBLEM)
+
+    def checks_of(self, state: CheckState) -> list[Check]:
+        """The checks that ended so, here or below."""
+        return [check for part in self.every for check in part.checks if check.state is state]
 
     @property
     def declared(self) -> list[str]:

@@ -19,7 +19,7 @@ from agt.mechanisms.claims import Output, read_claim
 from agt.mechanisms.composition import Guarantee
 from agt.settings import plain_of
 from agt.store import Broken, open_plain
-from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
+from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, check_same_ledger, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.markdown import Findings
@@ -59,11 +59,14 @@ def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Finding
         noted = known if isinstance(known, Head) else None
         book, words = ledger.verify(noted), ledger.words()
         _tell(book, ledger.head, noted, findings)
+        with findings.looking("first entry"):
+            check_same_ledger(path, book.first_entry, book.declared)
         population, allowance = book.population, book.population.allowance
         facts = (
             ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
             ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
             ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
+            ("first entry", f"{book.first_entry}, as claims name the ledger"),
             ("head", str(book.last.head)),
         )
         claims = (
@@ -145,13 +148,13 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
     def compare(ledger: Ledger, findings: Findings) -> None:
         debits = ledger.history()
         _compare_entry(record, trained, facts, ledger.book, debits, findings)
-        _compare_account(record, ledger, debits[facts["entry"]])
+        _compare_account(record, ledger, debits[facts["entry"]], findings)
         _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
 
     yield look_at_ledger(path, known, compare if facts else compare_stored)
 
 
-def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
+def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Findings) -> None:
     """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
     if not record.holds(CLAIM_FILE):
         return
@@ -161,7 +164,10 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     derived, account = LedgerPayer(ledger).position(Receipt(debit.size, debit)), claimed.account
     if derived is None or account is None or account.unit not in units:
         raise Broken(f"{CLAIM_FILE} does not say that a unit is {units[-1]}, as in the ledger: {account and account.unit}")
-    if difference := first_difference(plain_of(account), plain_of(replace(derived, unit=account.unit))):
+    if account.first_entry is None:
+        findings.note("first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it")
+    expected = replace(derived, unit=account.unit, first_entry=account.first_entry and derived.first_entry)
+    if difference := first_difference(plain_of(account), plain_of(expected)):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
     if str(claimed.issued) < debit.entry.time[:10]:
         raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: {debit.entry.time}")

@@ -1,6 +1,7 @@
 """agt ledger init|show|verify|admit, as somebody keeps an account with it."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -174,7 +175,9 @@ def test_the_environment_may_insist_on_the_head(
         )
     ask = ("predict", f"run={trained}", "ledger=one/people.ledger", "mechanism.eps=0.01")
     (tmp_path / "one" / "people.ledger").write_bytes((tmp_path / "two" / "people.ledger").read_bytes())
-    assert agt("ledger", "show", "one/people.ledger").code == 0
+    agt("ledger", "show", "one/people.ledger").ended(3, "another ledger than the one that was here")
+    Path(os.environ["XDG_STATE_HOME"], "agt/ledgers").unlink()
+    agt("ledger", "show", "one/people.ledger").ended(0)
     monkeypatch.setenv("AGT_LEDGER_HEAD", "one.head")
     for line in (("ledger", "show", "one/people.ledger"), ask):
         said = agt(*line)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -88,6 +89,7 @@ def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> N
     assert whole in " ".join(ask(points(POINTS[:5]), *margin).json["words"])
     assert ask(points(POINTS[5:]), "mechanism.eps=1e-6").code == 3
     Path("ledgers/people.ledger").unlink()
+    Path(os.environ["XDG_STATE_HOME"], "agt/ledgers").unlink()
     open_ledger(home / "box", 1.1, 1e-5)
     assert whole not in " ".join(ask(points(POINTS[:5]), *margin).json["words"])
 
@@ -284,6 +286,7 @@ def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
         said = ask(inputs, *EACH, "ledger=other")
     assert (said.code, "was not admitted" in said.err) == (2, True)
     shutil.rmtree("ledgers")
+    Path(os.environ["XDG_STATE_HOME"], "agt/ledgers").unlink()
     assert agt("train", *TINY, "hydra.run.dir=unproved", "-q", "--json").code == 0
     open_ledger(Path("unproved"), 1)
     said = agt("predict", "run=unproved", inputs, *EACH, "ledger=people", "accounting=paper")

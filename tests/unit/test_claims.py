@@ -89,7 +89,7 @@ def test_what_must_stay_at_home_has_no_entry() -> None:
         *("schema", "agt", "proved", "publishable", "simulated", "reasons", "guarantee", "mechanism", "output", "per"),
         *("releases", "answers", "neighbours", "accounting", "counting", "declared", "totals", "curve", "scope", "outside"),
         *("words", "issued", "account"),
-        *("population", "unit", "entry", "eps", "delta", "leaks", "spent", "curve"),
+        *("population", "unit", "entry", "eps", "delta", "leaks", "spent", "curve", "first_entry"),
         *("over", "eps", "delta", "at_delta", "at_eps"),
     }
 

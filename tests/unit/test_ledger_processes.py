@@ -74,6 +74,7 @@ sys.path[:0] = {paths!r}
 from ledgers import charge, new
 {broken}
 with new(Path({folder!r}), head=Path({folder!r}) / "away.head") as ledger:
+    ledger.debit(charge(), 1)  # the log is begun
     os.write(2, b"before")
     ledger.debit(charge(), 1)
     os.write(2, b"after")

@@ -1,0 +1,240 @@
+"""What else lies in ./ledgers: files that cannot be opened, other programs', and another ledger in the place of one."""
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from records import reseal
+
+from agt.ledger.ledger import Ledger
+
+from .conftest import Agt, Said
+from .test_ledger import BUDGET
+
+OTHER = Path("ledgers/other.ledger")
+LIST = Path("state/agt/ledgers")
+
+
+def sql(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.executescript(statement)
+    connection.close()
+
+
+def overwrite(path: Path, start: int, content: bytes) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:start] + content + whole[start + len(content) :])
+
+
+def instead(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+UNREADABLE: dict[str, Callable[[Path], object]] = {
+    "a hard link": lambda path: os.link(path, "backup"),
+    "a newer format": lambda path: sql(path, "PRAGMA user_version=2"),
+    "an empty file": lambda path: path.write_bytes(b""),
+    "no magic": lambda path: overwrite(path, 0, bytes(16)),
+    "another application id": lambda path: overwrite(path, 68, b"\0\0\0\0"),
+    "a cut header": lambda path: path.write_bytes(path.read_bytes()[:50]),
+    "the first letters": lambda path: path.write_bytes(b"SQLite form"),
+    "a cut file": lambda path: path.write_bytes(path.read_bytes()[:9000]),
+    "random bytes": lambda path: path.write_bytes(bytes(range(256)) * 4),
+    "a trigger more": lambda path: sql(path, "DROP TRIGGER entries_stay"),
+    "a link to nowhere": lambda path: instead(path, lambda p: p.symlink_to("gone")),
+    "a link to itself": lambda path: instead(path, lambda p: p.symlink_to(p.name)),
+    "a folder": lambda path: instead(path, Path.mkdir),
+    "a pipe": lambda path: instead(path, os.mkfifo),
+    "a log that is a device": lambda path: Path(f"{path}-wal").symlink_to("/dev/zero"),
+    "an index that is a pipe": lambda path: os.mkfifo(f"{path}-shm"),
+}
+
+
+def predict(agt: Agt, run: Path, *more: str) -> Said:
+    return agt("predict", f"run={run}", "mechanism.eps=0.01", "force=true", *more)
+
+
+@pytest.fixture
+def other(agt: Agt, trained: Path) -> Path:
+    """A ledger of the run's people."""
+    agt("ledger", "init", OTHER.stem, f"run={trained}", *BUDGET, "-q").ended(0)
+    return trained
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_ledger_that_cannot_be_opened_is_not_taken_for_none(agt: Agt, other: Path, kind: str) -> None:
+    UNREADABLE[kind](OTHER)
+    line = f"unreadable={OTHER}"
+    predict(agt, other).ended(3, line, "give ledger=none")
+    init = ("ledger", "init", "people", f"run={other}", *BUDGET)
+    agt(*init).ended(3, line)
+    assert not Path("ledgers/people.ledger").exists()
+    agt(*init, line).ended(0)
+    said = predict(agt, other, "ledger=people", "--json").ended(0).json
+    assert "entry 2 declares that other.ledger beside the ledger" in str(said["words"])
+    assert "of others that could not be opened" in str(predict(agt, other, "ledger=none", "--json").ended(0).json["words"])
+
+
+def test_a_declaration_is_of_that_very_file(agt: Agt, other: Path) -> None:
+    agt("ledger", "init", "people", "unit=y", *BUDGET).ended(0)
+    OTHER.write_bytes(b"")
+    admit = ("ledger", "admit", "people", f"run={other}", "unit=y")
+    agt(*admit).ended(3, f"unreadable={OTHER}")
+    agt("ledger", "admit", "people", f"unreadable={OTHER}").ended(0)
+    agt(*admit).ended(0)
+    for content in (b"\0", bytes(5000)):
+        OTHER.write_bytes(content)
+        predict(agt, other, "ledger=people").ended(3, "agt ledger admit NAME unreadable=ledgers/other.ledger")
+    OTHER.unlink()
+    OTHER.mkdir()
+    predict(agt, other, "ledger=people").ended(3)
+    agt("ledger", "verify", "people").ended(0)
+
+
+def test_several_files_are_declared_at_once(agt: Agt, trained: Path) -> None:
+    Path("ledgers").mkdir()
+    for name in ("a b", "c"):
+        Path(f"ledgers/{name}.ledger").touch()
+    files = "unreadable=['ledgers/a b.ledger', ledgers/c.ledger]"
+    words = agt("ledger", "init", "people", f"run={trained}", *BUDGET, files, "--json").ended(0).json["words"]
+    assert [line[:27] for line in words[1:3]] == ["entry 2 declares that a b.l", "entry 3 declares that c.led"]
+
+
+@pytest.mark.parametrize("kind", ["text", "another program's"])
+def test_what_is_surely_another_program_s_is_named_once_and_skipped(agt: Agt, trained: Path, kind: str) -> None:
+    """The ledger program writes journals of this name as text."""
+    Path("ledgers").mkdir()
+    if kind == "text":
+        OTHER.write_bytes("2026/01/01 Groceries\n  Expenses:Füchse  10 €\n".encode())
+    else:
+        sql(OTHER, "CREATE TABLE entries (x); PRAGMA application_id=7")
+    before = OTHER.read_bytes()
+    words = f"other.ledger: is {'text' if kind == 'text' else 'an SQLite file of another program'}, and"
+    for said in (predict(agt, trained), agt("ledger", "init", "people", f"run={trained}", *BUDGET)):
+        assert (said.code, said.err.count(words)) == (0, 1), said.err
+    assert OTHER.read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/nowhere/ledgers"), lambda path: path.touch()])
+def test_a_folder_of_ledgers_that_cannot_be_listed_is_not_taken_for_none(
+    agt: Agt, trained: Path, make: Callable[[Path], object]
+) -> None:
+    """Its disk is not there."""
+    make(Path("ledgers"))
+    predict(agt, trained).ended(3, "ledgers: cannot be listed", "or give ledger=none")
+    predict(agt, trained, "ledger=none").ended(0)
+
+
+# -- another ledger in the place of one ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listed(agt: Agt, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger that was spent from, in a list of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET, "-q").ended(0)
+    predict(agt, trained, "ledger=people").ended(0)
+    return trained
+
+
+def first_entry(path: Path = Path("ledgers/people.ledger")) -> str:
+    with Ledger.open(path, writing=False) as ledger:
+        return ledger.book.first_entry
+
+
+def test_a_ledger_that_is_deleted_and_made_again_is_another_one(agt: Agt, listed: Path) -> None:
+    first = first_entry()
+    Path("ledgers/people.ledger").unlink()
+    init = ("ledger", "init", "people", f"run={listed}", *BUDGET)
+    agt(*init).ended(3, "this is another ledger than the one that was here", f"init replaces={first}")
+    assert not os.listdir("ledgers")
+    agt(*init, f"replaces={'0' * 16}").ended(3)
+    made = agt(*init, f"replaces={first}", "--json").ended(0).json
+    assert f"whose first entry begins with {first}" in str(made["words"])
+    said = predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "--json").ended(0).json
+    assert f"another, whose first entry begins with {first}" in str(said["words"])
+    assert json.loads(Path("paid/claim.json").read_text())["account"]["first_entry"] == first_entry() != first
+    agt("ledger", "verify", "people").ended(0)
+    agt("verify", "paid").ended(0)
+
+
+def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(agt: Agt, listed: Path) -> None:
+    people, first = Path("ledgers/people.ledger"), first_entry()
+    agt("ledger", "init", "away/new.ledger", f"run={listed}", *BUDGET, "-q").ended(0)
+    shutil.copy("away/new.ledger", people)
+    words = "this is another ledger than the one that was here"
+    predict(agt, listed, "ledger=people").ended(3, words, f"admit replaces={first}")
+    agt("ledger", "show", "people").ended(3, words)
+    agt("ledger", "verify", "people").ended(3, words)
+    agt("ledger", "admit", "people", f"data={'e' * 32}", "table=more", "unit=one record").ended(3, words)
+    checks = agt("verify", str(people), "--json").ended(3).json["checks"]
+    assert [c["check"] for c in checks if c["state"] == "PROBLEM"] == ["first entry"]
+    with Ledger.open(people, writing=False) as ledger:
+        assert not ledger.book.debits, "nothing was spent"
+    agt("ledger", "admit", "people", f"replaces={first}").ended(0)
+    predict(agt, listed, "ledger=people").ended(0)
+    agt("verify", str(people)).ended(0)
+    agt("ledger", "init", "people", "unit=y", *BUDGET).ended(2, "there is one already")
+
+
+def test_a_ledger_is_listed_before_it_pays(agt: Agt, listed: Path) -> None:
+    """As a kill between its making and its listing leaves it; a line that a power cut tore is left out."""
+    place = LIST.read_text()
+    for left in ("", place[:-9], '{"/x": "'):
+        LIST.write_text(left)
+        predict(agt, listed, "ledger=people").ended(0)
+        assert first_entry() in LIST.read_text()
+        Path("ledgers/people.ledger").rename("kept")
+        agt("ledger", "init", "people", f"run={listed}", *BUDGET).ended(3)
+        Path("kept").rename("ledgers/people.ledger")
+    LIST.write_text(f"{Path('ledgers/people.ledger').resolve()}\n")  # an earlier version's
+    predict(agt, listed, "ledger=people").ended(0)
+    assert first_entry() in LIST.read_text()
+
+
+def test_a_list_that_cannot_be_written_is_said(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("file").absolute()))
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET).ended(0, "the list of ledgers cannot be written")
+
+
+def test_a_claim_of_an_earlier_version_does_not_say_which_ledger(agt: Agt, listed: Path) -> None:
+    predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "mechanism.eps=0.02").ended(0)
+    for value, code, words in ((None, 0, "not recorded in claim.json"), ("0" * 16, 3, "is not the ledger's: first_entry")):
+        claim = json.loads(Path("paid/claim.json").read_text())
+        claim["account"]["first_entry"] = value
+        Path("paid/claim.json").write_text(json.dumps(claim, indent=2, ensure_ascii=False) + "\n")
+        reseal(Path("paid"))
+        said = agt("verify", "paid", "--json").ended(code).json
+        assert words in json.dumps(said), said
+
+
+# -- names are text ------------------------------------------------------------------------------------------------
+
+
+NAME = "odd/${oc.env:HOME}.ledger"
+
+
+@pytest.mark.parametrize("typed", [NAME, f"ledger={NAME}", f"ledger='{NAME}'"])
+def test_an_interpolation_in_a_name_is_not_resolved(agt: Agt, typed: str) -> None:
+    agt("ledger", "init", NAME, "unit=y", *BUDGET).ended(0)
+    assert [path.name for path in Path().rglob("*.ledger")] == [Path(NAME).name]
+    if "=" not in typed:
+        agt("ledger", "show", typed).ended(0)
+        agt("verify", typed).ended(0)
+
+
+def test_an_interpolation_in_the_name_of_a_ledger_that_pays_is_not_resolved(agt: Agt, trained: Path) -> None:
+    agt("ledger", "init", NAME, f"run={trained}", *BUDGET).ended(0)
+    for typed in (f"ledger={NAME}", f"ledger='{NAME}'"):
+        predict(agt, trained, typed, "hydra.run.dir=paid", "--json").ended(0)
+        assert json.loads(Path("paid/env.json").read_text())["ledger"] == NAME
+        agt("verify", "paid").ended(0)
+        shutil.rmtree("paid")
+    Path("x ${y}").symlink_to(trained.absolute())
+    predict(agt, Path("x ${y}"), "ledger=none").ended(0)
