@@ -26,10 +26,12 @@ import math
 import os
 import secrets
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 import scipy  # whose parts load when they are first used
@@ -48,6 +50,7 @@ _LOGARITHM = 2.0**-48  # relative, of a logarithm of Phi: 32 units in the last p
 
 Number = TypeVar("Number", int, float)
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
+Answer = TypeVar("Answer")
 
 # -- rounding ----------------------------------------------------------------------------------------------------------
 
@@ -272,6 +275,43 @@ class SeededRandomness:
                 return draw
 
 
+@dataclass(frozen=True)
+class Draw:
+    """One draw of a release: all that its distribution depends on.
+
+    Attributes:
+        law: the name of the distribution. ``uniform`` has no private input.
+        public: its parameters, and the shape of what is drawn: the same for all neighbours.
+        private: the private input: numbers that noise is added to, or labels with their evidence.
+    """
+
+    law: Literal["uniform", "gaussian", "geometric", "labels"]
+    public: tuple[object, ...]
+    private: object = None
+
+
+class ObservedRandomness(ABC):
+    """Randomness that answers each draw of a release itself: an audit's (audit/replay.py)."""
+
+    @abstractmethod
+    def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
+        """Return what the draw gives. Args: as of ``answered``."""
+
+
+def answered(source: Randomness, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
+    """Return ``sample(source)``, or what an audit that observes the source answers in its place.
+
+    Every draw whose distribution depends on private data goes through this function.
+
+    Args:
+        draw: what the distribution depends on.
+        sample: draws from it.
+    """
+    if isinstance(source, ObservedRandomness):
+        return source.answer(draw, sample)
+    return sample(source)
+
+
 FINE = 24  # the lattice's step is at most 2^-24 sigma
 CHUNK = 32  # digits drawn at once
 DIGITS = 64  # known of a draw before it is rounded
@@ -293,8 +333,12 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
     values, exponent = np.asarray(values, dtype=np.float64), _exponent(sigma)
     if not bool((np.abs(values) < LARGEST).all()):  # NaN compares false
         raise UnsoundError("a weight is not finite, or beyond all numbers in use: nothing is released")
-    places = [_noisy_place(float(value), sigma, exponent, source) for value in values.ravel()]
-    return np.array([float(place * Fraction(2) ** exponent) for place in places]).reshape(values.shape)
+
+    def sample(source: Randomness) -> np.ndarray:
+        places = [_noisy_place(float(value), sigma, exponent, source) for value in values.ravel()]
+        return np.array([float(place * Fraction(2) ** exponent) for place in places]).reshape(values.shape)
+
+    return answered(source, Draw("gaussian", (sigma, values.shape), values), sample)
 
 
 class Uniform:

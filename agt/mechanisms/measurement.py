@@ -38,7 +38,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.weights import weights_budget
-from agt.numeric import UNIT, UP, Randomness, noisy, step_of
+from agt.numeric import UNIT, UP, Draw, Randomness, answered, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 
@@ -119,9 +119,8 @@ class Measurement:
         threshold, lists = self.threshold(len(wanted.numbers), len(wanted.words)), {}
         for column, values in wanted.words.items():
             counts = Counter(values[~pd.isna(values)].tolist())
-            names = sorted(counts)
-            told = draw(np.array([counts[name] for name in names], dtype=np.float64)) > threshold
-            lists[column] = tuple(name for name, clear in zip(names, told, strict=True) if clear)
+            noised = noisy_counts(dict(sorted(counts.items())), sigma, source)
+            lists[column] = tuple(word for word, count in noised.items() if count > threshold)
         (rows,) = draw(np.array([float(wanted.rows)])).tolist()
         return TableConstants(ranges, lists, max(1, int(float(f"{rows + 2 * sigma:.3g}"))))
 
@@ -130,6 +129,16 @@ class Measurement:
         rows, sigma = self.relation.unit_rows, self.sigma(numbers, words)
         z = -float(ndtri(self.delta / (2 * rows * max(1, words)))) * (1 + UP) + UP
         return rows + z * sigma + step_of(sigma)
+
+
+def noisy_counts(counts: Mapping[str, int], sigma: float, source: Randomness) -> dict[str, float]:
+    """The counts of words with ``noisy`` noise. Which words there are is private, too."""
+
+    def sample(source: Randomness) -> dict[str, float]:
+        values = noisy(np.array(list(counts.values()), dtype=np.float64), sigma, source)
+        return dict(zip(counts, values.tolist(), strict=True))
+
+    return answered(source, Draw("gaussian", (sigma,), counts), sample)
 
 
 Noise = partial[np.ndarray]

@@ -81,7 +81,7 @@ from agt.mechanisms.composition import (
     least,
     normal,
 )
-from agt.numeric import Randomness, written
+from agt.numeric import Draw, Randomness, answered, written
 from agt.settings import NonNegative, keyword_schema, schema, validate
 
 BITS = 128
@@ -297,6 +297,11 @@ class Mechanism:
         """
         evidence = _evidence(distances, self.needs, MAX_DISTANCE if farthest is None else min(farthest, MAX_DISTANCE))
         labels = self._labels(predictions, evidence)
+        draw = Draw("labels", (self, farthest, len(labels)), (labels, evidence))
+        return answered(source, draw, lambda source: self._drawn(labels, evidence, source, farthest))
+
+    def _drawn(self, labels: np.ndarray, evidence: np.ndarray, source: Randomness, farthest: int | None) -> np.ndarray:
+        """What ``release`` returns, of arguments that it checked."""
         draws = source.words(len(labels))
         longest = int(evidence.max(initial=0)) if farthest is None else min(farthest, MAX_DISTANCE)
         limits, pairs = self._limits(longest)

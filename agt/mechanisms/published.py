@@ -39,7 +39,7 @@ from agt.errors import ConfigError
 from agt.mechanisms import optimal, published  # noqa: F401  # tables list them in this order
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.mechanism import REGISTERED, Delta, Epsilon, Mechanism, Mu, Need, ThresholdTable, rule_of
-from agt.numeric import UNIT, Randomness, noisy, written
+from agt.numeric import UNIT, Draw, Randomness, answered, noisy, written
 from agt.settings import keyword_schema, schema
 
 
@@ -244,8 +244,9 @@ class NoisyArgmax(_NoisyVotes, _Pure):
         return np.exp(-x) * (1 + x / 2) / 2
 
     def _noisy(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
-        drawn = [two_sided_geometric(self.eps, source, 2 * self.moves) for _ in range(counts.size)]
-        return counts + np.array(drawn, dtype=np.int64).reshape(counts.shape)
+        rows = counts.reshape(-1, counts.shape[-1]).tolist()
+        noised = [noisy_integers(row, self.eps, source, 2 * self.moves) for row in rows]
+        return np.array(noised, dtype=np.int64).reshape(counts.shape)
 
     def _below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
         z, rate = z - strictly, self.eps / (2 * self.moves)
@@ -384,8 +385,17 @@ def release_quantile(
     Args:
         farthest: a public number that no distance exceeds, such as a model's own.
     """
-    noisy = certified_quantile(distances, fraction) + two_sided_geometric(guarantee.eps, source)
-    return min(max(noisy, 0), farthest)
+    (noised,) = noisy_integers([certified_quantile(distances, fraction)], guarantee.eps, source)
+    return min(max(noised, 0), farthest)
+
+
+def noisy_integers(values: Sequence[int], eps: float, source: Randomness, apart: int = 1) -> list[int]:
+    """The values, each with noise of its own from ``two_sided_geometric``; arguments as there."""
+
+    def sample(source: Randomness) -> list[int]:
+        return [value + two_sided_geometric(eps, source, apart) for value in values]
+
+    return answered(source, Draw("geometric", (eps, apart, len(values)), values), sample)
 
 
 def two_sided_geometric(eps: float, source: Randomness, apart: int = 1) -> int:

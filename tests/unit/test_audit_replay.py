@@ -1,0 +1,226 @@
+"""Releases that are replayed on a neighbour: none that agt has is accused, and each planted flaw is caught by one pair."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import ball
+
+from agt.api import Declared, fit
+from agt.audit.findings import Finding, Outcome
+from agt.audit.neighbours import retrained, without
+from agt.audit.replay import ReplayedPair, allowed_mu
+from agt.mechanisms.composition import ApproximateDP, PureDP
+from agt.mechanisms.measurement import Measurement, TableValues
+from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import (
+    CertifiedQuantile,
+    ExponentialMechanism,
+    GaussianArgmax,
+    GlobalSensitivity,
+    InverseSensitivity,
+    NoisyArgmax,
+    ProposeTestRelease,
+    SmoothCauchy,
+    SmoothLaplace,
+    two_sided_geometric,
+)
+from agt.mechanisms.statistics import Centre, NoisyStatistics, SumNoises
+from agt.mechanisms.tuning import Contestant, Trials, TunedWeights, prepare_tuned
+from agt.mechanisms.weights import ReleaseWeights, release_weights
+from agt.models.model import Model
+from agt.numeric import Randomness, SeededRandomness, gaussian_mu
+from agt.settings import RelationConfig
+from agt.training.loop import NoiseConfig
+from agt_cli.audit import replay
+from agt_cli.audit.replay import ReplayedRelease, ReplayedTraining, publish_training, training_findings
+
+REFERENCE = {"threads": 1, "kernel": "reference"}
+
+
+def trained(classes: int = 2, n: int = 60, **settings: Any) -> Model:
+    rng = np.random.default_rng(1)
+    x, _ = ball(n, 3)
+    y = (x[:, 0] + 0.2 * rng.normal(size=n) > 0).astype(int) + (classes > 2) * (x[:, 1] > 0.3)
+    declared = Declared(classes=list(range(classes)), size=n, features=True, settings=True)
+    return fit(x, y, declared=declared, compute=REFERENCE, **settings).model
+
+
+def replayed(model: Model, mechanism: Any, count: int = 1, seed: int = 0) -> list[Finding]:
+    queries = model.problem.dataset.train.features[:20]
+    options = {"conditions": model.conditions, "accounting": "rigorous", "counting": "distance"}
+    release = ReplayedRelease(mechanism, model, queries, options)
+    return list(release.findings(count, np.random.default_rng(seed)))
+
+
+def outcomes(findings: Any) -> set[Outcome]:
+    return {finding.outcome for finding in findings}
+
+
+LABELS = [
+    RandomizedResponse(eps=1.0),
+    RandomizedResponse(eps=1.0, delta=1e-3),
+    GaussianMargin(mu=1.0),
+    SmoothCauchy(eps=1.0),
+    SmoothLaplace(eps=1.0, delta=1e-3),
+    ProposeTestRelease(eps=1.0, delta=1e-3),
+    GlobalSensitivity(eps=1.0),
+    ExponentialMechanism(eps=1.0),
+    InverseSensitivity(eps=1.0),
+    CertifiedQuantile(eps=1.0),
+]
+VOTES = [NoisyArgmax(eps=1.0), GaussianArgmax(mu=1.0)]
+WEIGHTS = [ReleaseWeights(mu=1.0), NoisyStatistics(mu=1.0)]
+OBJECTIVE = ObjectivePerturbation(eps=2.0, delta=1e-3)
+TWO_ROWS = {"unit_rows": 2, "units": np.repeat(np.arange(30), 2)}
+SOUND = [
+    ({}, [*LABELS, *WEIGHTS]),
+    ({"relation": "substitute"}, [LABELS[0], *WEIGHTS]),
+    (TWO_ROWS, [LABELS[0], *WEIGHTS]),
+    ({"certificate": "box", "ks": 3, "epochs": 2}, LABELS[:1]),
+    ({"certificate": "erm"}, [*WEIGHTS, OBJECTIVE]),
+    ({"certificate": "votes", "members": 7}, [*VOTES, OBJECTIVE]),
+    ({"certificate": "votes", "members": 7, "relation": "substitute"}, VOTES),
+    (
+        {"certificate": "votes", "members": 7, "classes": 3},
+        [NoisyArgmax(eps=1.0, classes=3), GaussianArgmax(mu=1.0, classes=3), RandomizedResponse(eps=1.0, classes=3)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "mechanisms"), SOUND, ids=[str(at) for at in range(len(SOUND))])
+def test_no_mechanism_is_accused(settings: dict[str, Any], mechanisms: list[Any]) -> None:
+    model = trained(**settings)
+    for mechanism in mechanisms:
+        head = model
+        if mechanism is OBJECTIVE and model.release_head is not model:
+            head = model.release_head
+            head = head.retrained(head.problem.dataset.train)
+        findings = replayed(head, mechanism, 2)
+        assert len(findings) == 4
+        assert outcomes(findings) == {Outcome.STANDS}, (mechanism, findings)
+        assert max(finding.found for finding in findings if finding.measure == "deviation/bound") > 0
+
+
+# -- training with noise inside ------------------------------------------------------------------------------------------
+
+
+def noisy_model(n: int = 20, count: int = 2, epsilon: float = 2.0) -> Any:
+    given = {"certificate": "box", "ks": 0, "epochs": 2, "clip": 0.05, "batch": {"count": count, "n_max": 30}}
+    model = trained(n=n, loss="binary_cross_entropy", lr=1.0, **given)
+    settings = replace(model.problem.settings, noise=NoiseConfig(epsilon=epsilon, delta=1e-5))
+    return replace(model, problem=replace(model.problem, settings=settings))
+
+
+def test_training_with_noise_is_not_accused() -> None:
+    model = noisy_model()
+    findings = list(training_findings(model, model.problem.dataset.train.features, 2, np.random.default_rng(0)))
+    assert outcomes(findings) == {Outcome.STANDS}, findings
+    assert 0.02 < findings[1].found <= 1
+
+
+def test_an_early_exit_from_training_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch without records takes no step: the number of steps tells whether somebody is there."""
+
+    class Skipping(ReplayedTraining):
+        def step(self, rows: np.ndarray) -> None:
+            if len(rows):
+                super().step(rows)
+
+    model = noisy_model(n=12, count=30)
+    train = model.problem.dataset.train
+    alone = next(rows for rows in model.problem.plan.batches(train.units) if len(rows) == 1)
+    other = retrained(model.problem, without(train, alone))
+
+    def findings() -> tuple[Finding, ...]:
+        sides = (partial(publish_training, side) for side in (model, other))
+        return ReplayedPair.of(SeededRandomness(0), *sides, "").findings("training", ApproximateDP(2.0, 1e-5))
+
+    assert outcomes(findings()) == {Outcome.STANDS}
+    monkeypatch.setattr(replay, "ReplayedTraining", Skipping)
+    assert findings()[0].violated
+
+
+# -- flaws in copies of mechanisms, each caught by one pair --------------------------------------------------------------
+
+
+class SizeOfTheRecords(NoisyStatistics):
+    """Divides by the number of records where the mechanism divides by a public size."""
+
+    def centre(self, head: Any, total: np.ndarray) -> Centre:
+        known = super().centre(head, total)
+        return Centre.of(total, self.noises(head).mean, len(head.problem.dataset.train), 1.0) if known else known
+
+
+class UnclippedCentre(Centre):
+    def rows(self, v: np.ndarray) -> np.ndarray:
+        return np.concatenate([3 * self.scale * (v - self.mean), np.full((len(v), 1), 0.3)], axis=1)
+
+
+class ClippedOnce(NoisyStatistics):
+    """Clips the records that are summed first, and not the centred ones."""
+
+    def centre(self, head: Any, total: np.ndarray) -> Centre:
+        known = super().centre(head, total)
+        return UnclippedCentre(known.mean, known.scale)
+
+
+class PrivateThreshold(ReleaseWeights):
+    """Scales its noise to a quantile of the records' own lengths."""
+
+    def draw(self, head: Any, source: Randomness) -> Any:
+        lengths = np.linalg.norm(head.problem.dataset.train.features, axis=1)
+        moves = head.moves * float(np.quantile(lengths, 0.9))
+        return release_weights(head.trained.weight.numpy(), moves, self.guarantee, source)
+
+
+class HalfTheNoise(NoisyStatistics):
+    """Makes its noise for half the sensitivity."""
+
+    def noises(self, head: Any) -> SumNoises:
+        due = super().noises(head)
+        return SumNoises(due.mean / 2, due.gram / 2, due.sums / 2)
+
+
+class UntilItIsRight(RandomizedResponse):
+    """Draws again until the first label is the model's own."""
+
+    def release(self, predictions: np.ndarray, *given: Any) -> np.ndarray:
+        while (labels := super().release(predictions, *given))[0] != predictions[0]:
+            pass
+        return labels
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "measure"),
+    [
+        (SizeOfTheRecords(mu=1.0), "differences"),
+        (ClippedOnce(mu=1.0), "deviation/bound"),
+        (PrivateThreshold(mu=1.0), "differences"),
+        (HalfTheNoise(mu=1.0), "deviation/bound"),
+        (UntilItIsRight(eps=1.0), "differences"),
+    ],
+)
+def test_a_planted_flaw_is_caught_by_one_pair(mechanism: Any, measure: str) -> None:
+    findings = replayed(trained(), mechanism)
+    assert [finding.measure for finding in findings if finding.violated] == [measure], findings
+    (honest,) = (kind for kind in type(mechanism).__mro__[1:2])
+    same = honest(**{name: getattr(mechanism, name) for name in mechanism.guarantee.parameters})
+    assert outcomes(replayed(trained(), same)) == {Outcome.STANDS}
+
+
+def test_evidence_that_jumps_is_caught() -> None:
+    """Distances from a grid with a gap, as published: no proof, and one pair shows it."""
+    model = trained(certificate="box", ks=(0, 9), epochs=2, n=80)
+    release = ReplayedRelease(
+        SmoothCauchy(eps=1.0),
+        model,
+        model.problem.dataset.train.features,
+        {"conditions": model.conditions, "accounting": "paper", "counting": "distance"},
+    )
+    findings = list(release.findings(2, np.random.default_rng(0)))
+    assert max(finding.found for finding in findings) == 9
