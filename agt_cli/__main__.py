@@ -2,6 +2,9 @@
 
 import sys
 
+if not sys.flags.safe_path:  # -m puts the current folder first, where anybody's json.py would be taken for Python's
+    sys.path.append(sys.path.pop(0))
+
 from agt_cli.cli import main
 
 if __name__ == "__main__":

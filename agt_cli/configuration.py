@@ -1,12 +1,13 @@
 """A command's configuration: conf/ and the user's own ./conf, composed by Hydra with the overrides of a command line."""
 
 import logging
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
@@ -95,6 +96,8 @@ class UserConf(SearchPathPlugin):
             search_path.append("user", f"file://{folder}")
 
 
+# Hydra imports every module of a folder hydra_plugins on Python's path, the current one's too. None of it is needed here.
+sys.modules.setdefault("hydra_plugins", cast(Any, None))
 Plugins.instance().register(PackedGroups)
 Plugins.instance().register(UserConf)
 for _name, _settings in LAUNCHERS.items():
