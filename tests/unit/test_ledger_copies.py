@@ -274,7 +274,7 @@ def at_once(count: int, task: Callable[[int], object]) -> int:
 @pytest.mark.parametrize("names", [["loans"] * 4, ["a", "b", "c", "d"]], ids=["one name", "four names"])
 def test_of_several_inits_at_once_one_makes_a_ledger(tmp_path: Path, names: list[str]) -> None:
     assert at_once(4, lambda number: new(tmp_path, names[number]).close()) == 1
-    (path,) = tmp_path.iterdir()
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
     with Ledger.open(path) as ledger:
         assert ledger.verify().last.number == 2
 
