@@ -372,7 +372,11 @@ class Ledger:
             about: ``identity_of`` a file beside this one that cannot be opened, and is no account of
                 these people; or ``Book.first_entry`` of the ledger that lay in the place of this one.
         """
-        words = REPLACED.format(about) if isinstance(about, str) else UNREADABLE.format(about["file"])
+        if isinstance(about, str):
+            words = REPLACED.format(about)
+        else:
+            name = about["file"]
+            words = UNREADABLE.format(name if name.isprintable() else ascii(name))
         with self._writing() as append:
             append("declare", {"about": about, "declared": words}, self._book.spent)
 

@@ -177,7 +177,8 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
     if people and people.relation:
         population.check_relation(people.relation)
     tables, declared = [people.table] if people else [], config.declared
-    check_same_ledger(config.path, declared=declared)
+    if not config.path.exists():
+        check_same_ledger(config.path, declared=declared)
     say_skipped(config.path.parent)
     with Ledger.create(config.path, population, config.second_head, tables, declared) as ledger:
         recognise(ledger)

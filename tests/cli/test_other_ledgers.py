@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from agt.ledger.ledger import Ledger
 
 from .conftest import Agt, Said
 from .test_ledger import BUDGET
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 OTHER = Path("ledgers/other.ledger")
 LIST = Path("state/agt/ledgers")
@@ -56,7 +59,14 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
 
 
 def predict(agt: Agt, run: Path, *more: str) -> Said:
-    return agt("predict", f"run={run}", "mechanism.eps=0.01", "force=true", *more)
+    return agt("predict", f"run={run}", "inputs=q.csv", "mechanism.eps=0.01", "force=true", *more)
+
+
+@pytest.fixture
+def trained(agt: Agt, home: Path) -> Path:
+    """A run that may be released from, which no command here changes, and a file of two queries."""
+    Path("q.csv").write_text("x1,x2\n0.1,0.2\n-0.3,0.4\n")
+    return home / "box"
 
 
 @pytest.fixture
@@ -205,13 +215,38 @@ def test_a_list_that_cannot_be_written_is_said(agt: Agt, trained: Path, monkeypa
 
 def test_a_claim_of_an_earlier_version_does_not_say_which_ledger(agt: Agt, listed: Path) -> None:
     predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "mechanism.eps=0.02").ended(0)
-    for value, code, words in ((None, 0, "not recorded in claim.json"), ("0" * 16, 3, "is not the ledger's: first_entry")):
+    for value, code, words in (("0" * 16, 3, "is not the ledger's: first_entry"), (None, 0, "not recorded in claim.json")):
         claim = json.loads(Path("paid/claim.json").read_text())
-        claim["account"]["first_entry"] = value
+        del claim["account"]["first_entry"]
+        claim["account"] |= {"first_entry": value} if value else {}
         Path("paid/claim.json").write_text(json.dumps(claim, indent=2, ensure_ascii=False) + "\n")
         reseal(Path("paid"))
         said = agt("verify", "paid", "--json").ended(code).json
         assert words in json.dumps(said), said
+
+
+def test_a_ledger_that_a_stopped_process_has_is_not_checked(
+    agt: Agt, listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be in order: nothing says that it is not."""
+    predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "mechanism.eps=0.02").ended(0)
+    path, (read, written) = Path("ledgers/people.ledger"), os.pipe()
+    if not (process := os.fork()):
+        with Ledger.open(path) as ledger, ledger._store.transaction():
+            os.write(written, b"!")
+            signal.pause()
+    assert os.read(read, 1) == b"!"
+    monkeypatch.setitem(Ledger.open.__func__.__kwdefaults__, "seconds", 0.1)  # type: ignore[attr-defined]
+    try:
+        for place in (str(path), "paid"):
+            said = agt("verify", place).ended(1, "another process has kept it locked")
+            assert "not checked" in said.out
+            assert "DOES NOT VERIFY" not in said.out
+        agt("ledger", "verify", "people").ended(1)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    agt("verify", "paid").ended(0)
 
 
 # -- names are text ------------------------------------------------------------------------------------------------

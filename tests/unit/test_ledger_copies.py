@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -15,11 +16,10 @@ import pytest
 from ledgers import charge, new
 from test_ledger_files import as_nobody, killed
 
-from agt.errors import AgtError, Busy, CheckError
-from agt.ledger import store
+from agt.errors import AgtError, CheckError
+from agt.ledger import ledger as ledgers, store
 from agt.ledger.book import AdmittedTable
-from agt.ledger.ledger import Ledger, check_unclaimed, ledgers_in
-from agt.ledger.store import copy_folder, identity_of, other_program
+from agt.ledger.ledger import Ledger, check_unclaimed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 HOSTILE: dict[str, Callable[[Path], object]] = {
@@ -119,7 +119,7 @@ def test_the_copy_of_a_killed_process_is_removed_and_a_living_one_s_is_not(tmp_p
     with Ledger.open(path, writing=False) as one:
         (own,) = home.iterdir()
         assert own != left
-        with Ledger.open(path, writing=False), copy_folder(1):
+        with Ledger.open(path, writing=False), store.copy_folder(1):
             assert len(list(home.iterdir())) == 3
         assert list(home.iterdir()) == [own]
         assert one.verify().last.number == 2
@@ -131,13 +131,13 @@ def test_a_ledger_that_a_stopped_process_has_is_busy(tmp_path: Path) -> None:
         fcntl.lockf(file, fcntl.LOCK_EX, 2, 120)
         program = (
             "import sys; from pathlib import Path; from agt.ledger.ledger import Ledger\n"
-            "from agt.errors import Busy\n"
+            "from agt.errors import AgtError\n"
             "try: Ledger.open(Path(sys.argv[1]), writing=False, seconds=0.1)\n"
-            "except Busy as error: print(error)"
+            "except AgtError as error: print(type(error).__name__, error)"
         )
         told = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("Busy ")
     assert "another process has kept it locked for 0.1 s" in told
-    assert Busy.exit_code == 1
 
 
 NOT_SURE = {
@@ -157,13 +157,13 @@ SURE = {
 @pytest.mark.parametrize("content", NOT_SURE.values(), ids=NOT_SURE)
 def test_what_may_be_a_ledger_is_not_taken_for_another_program_s(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.ledger").write_bytes(content)
-    assert not other_program(tmp_path / "x.ledger")
+    assert not store.other_program(tmp_path / "x.ledger")
 
 
 @pytest.mark.parametrize("content", SURE.values(), ids=SURE)
 def test_text_is_another_program_s(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.ledger").write_bytes(content)
-    assert other_program(tmp_path / "x.ledger") == "text"
+    assert store.other_program(tmp_path / "x.ledger") == "text"
 
 
 def test_no_damage_of_the_header_makes_a_ledger_another_program_s(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_no_damage_of_the_header_makes_a_ledger_another_program_s(tmp_path: Path
     whole = path.read_bytes()
     for place in range(100):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
-        assert not other_program(path), place
+        assert not store.other_program(path), place
     for size in range(0, 5000, 7):
         path.write_bytes(whole[:size])
-        assert not other_program(path), size
+        assert not store.other_program(path), size
 
 
 def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> N
     tmp_path.chmod(0o755)
 
     def look() -> None:
-        known = identity_of(path)
+        known = store.identity_of(path)
         assert known["identity"].split()[1:] == [str(path.stat().st_ino), "9"]
         table = AdmittedTable("t", "e" * 32)
         with pytest.raises(CheckError, match="unreadable="):
@@ -197,8 +197,8 @@ def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> N
             if folder != Path("/") and not folder.stat().st_mode & 0o001:
                 folder.chmod(0o755)
         as_nobody(look)
-    assert ledgers_in(tmp_path) == [path]
-    assert ledgers_in(tmp_path / "nowhere") == []
+    assert ledgers.ledgers_in(tmp_path) == [path]
+    assert ledgers.ledgers_in(tmp_path / "nowhere") == []
 
 
 def test_a_declaration_outlives_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +220,6 @@ def test_a_declaration_outlives_a_checkpoint(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("pages", range(16))
 def test_a_ledger_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
     """The disk is full after so many pages, or the system fails after so many calls."""
-    import resource
-
     folder = tmp_path / "x"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (pages * 4096, hard))
@@ -249,3 +247,47 @@ def test_what_a_killed_init_left_is_removed(tmp_path: Path, monkeypatch: pytest.
     assert [path.name for path in tmp_path.glob("*.part*")] == ["loans.ledger.part"]
     new(tmp_path).close()
     assert not list(tmp_path.glob("*.part*"))
+
+
+# -- at once -------------------------------------------------------------------------------------------------------
+
+
+def at_once(count: int, task: Callable[[int], object]) -> int:
+    """In how many of so many processes a task succeeds; an AgtError is a failure, anything else one of the test."""
+    processes = []
+    for number in range(count):
+        if not (process := os.fork()):
+            status = 2
+            try:
+                task(number)
+                status = 0
+            except AgtError:
+                status = 1
+            finally:
+                os._exit(status)
+        processes.append(process)
+    ends = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+    assert set(ends) <= {0, 1}
+    return ends.count(0)
+
+
+@pytest.mark.parametrize("names", [["loans"] * 4, ["a", "b", "c", "d"]], ids=["one name", "four names"])
+def test_of_several_inits_at_once_one_makes_a_ledger(tmp_path: Path, names: list[str]) -> None:
+    assert at_once(4, lambda number: new(tmp_path, names[number]).close()) == 1
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    with Ledger.open(path) as ledger:
+        assert ledger.verify().last.number == 2
+
+
+def test_several_admits_and_declarations_at_once_are_all_kept(tmp_path: Path) -> None:
+    new(tmp_path).close()
+
+    def admit(number: int) -> None:
+        with Ledger.open(tmp_path / "loans.ledger") as ledger:
+            ledger.declare(f"{number}" * 16)
+            ledger.admit(AdmittedTable(f"t{number}", f"{number}" * 32), "one customer")
+
+    assert at_once(4, admit) == 4
+    with Ledger.open(tmp_path / "loans.ledger") as ledger:
+        assert len(ledger.verify().tables) == 5
+        assert sorted(map(str, ledger.book.declared)) == [f"{number}" * 16 for number in range(4)]
