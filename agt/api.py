@@ -286,7 +286,11 @@ class Fitted:
         """
         store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
         values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str, "columns": plain_of(self.columns)}
-        known = {**values, "feature_names": self.names, "conditions": [condition.as_json() for condition in self.conditions]}
+        known = {
+            **values,
+            "feature_names": self.names,
+            "conditions": [condition.as_json() for condition in self.conditions],
+        }
         store.write(DESCRIPTION, as_json(known | describe(problem)))
         self.model.save(store)
         return store.finish()

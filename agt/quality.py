@@ -31,7 +31,8 @@ def rate_words(value: float | None) -> str:
 def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
     """How often labels are right, of which noise leaves a share unchanged: an estimate.
 
-    It is as if noise met right and wrong answers alike, and changed each to any other class.
+    It is as if noise met right and wrong answers alike, and changed each to any other class. What is near to a change
+    is wrong more often than the rest, so it is usually a little low.
 
     Args:
         accuracy: how often answers without noise are right; at 1, ``unchanged`` itself.

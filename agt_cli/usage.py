@@ -177,7 +177,7 @@ COMMANDS: dict[str, Command] = {
         "private labels for a file of queries, each with a stated guarantee; refuses where the guarantee would not hold",
         (
             "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each query",
-            "agt predict run=... inputs=queries.csv mechanism=gaussian_margin total.eps=1 total.delta=1e-5",
+            "agt predict run=... inputs=queries.csv mechanism=release_weights total.eps=1 total.delta=1e-5",
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
             "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   counted first; repeats are free",
             "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 lot=1000     JSON lines, in and out",

@@ -735,13 +735,14 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     if labels is None:  # what training recorded of the test records stands for the queries' own labels
         metrics, basis = opened.trained.finished.metrics, f"{rate_words(share)} of the labels as without noise, "
         truth, verdict = metrics.get("test_accuracy", 1.0), metrics.get("test_verdict")
-        basis += f"which was right for {rate_words(truth)} of the test records; an estimate: "
+        basis += f"which was right for {rate_words(metrics.get('test_accuracy'))} of the test records; an estimate: "
         always = metrics.get("test_majority_rate", 0.0) if metrics.get("n_test", 0) >= FEW_RECORDS else 0.0
     else:
         truth, basis, always = 1.0, "", evidence.majority
         verdict = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction)).verdict
     expected, accuracy, lot = (right_rate(rate, truth, classes) for rate in (share, evidence.accuracy, 1 / classes))
-    without = f"{rate_words(accuracy)} without noise, as the run itself answers; one answer to all: {rate_words(always)}"
+    constant = rate_words(always or None)
+    without = f"{rate_words(accuracy)} without noise, as the run itself answers; one answer to all: {constant}"
     lines = [f"expected before the draw, on the {words}: {basis}accuracy {rate_words(expected)} ({without})"]
     objections = list[str]()
     if expected <= always:
@@ -749,8 +750,8 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     if expected <= always or expected - lot < LOT * (accuracy - lot):
         objections = [
             f"labels would be right at {'an estimated' if basis else 'a'} rate of {rate_words(expected)}, of "
-            f"{rate_words(accuracy)} without noise, {rate_words(always)} of one answer to all and {rate_words(lot)} of "
-            "labels drawn by lot"
+            f"{rate_words(accuracy)} without noise, {constant} of one answer to all and {rate_words(lot)} of labels drawn "
+            "by lot"
         ]
     lines = [*([str(verdict)] if verdict else []), *lines]
     if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared

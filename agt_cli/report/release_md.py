@@ -80,7 +80,11 @@ def outside_lines(queries: Records) -> list[str]:
         f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
         for p in worst
     ]
-    return [title, *lines, *_rest(queries)] if outside else []
+    if len(outside) > COLUMNS:
+        lines.append(f"{len(outside) - COLUMNS} more columns have such values.")
+    if mismatches := queries.population_mismatches:
+        lines.append(f"{few(mismatches, COLUMNS, '; ')}: answers to these queries mean little.")
+    return [title, *lines] if outside else []
 
 
 def id_lines(queries: Records) -> list[str]:
@@ -92,11 +96,3 @@ def outside_section(queries: Records) -> list[str]:
     """The part of report.md; empty if every value fits."""
     title, *lines = outside_lines(queries) or [""]
     return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
-
-
-def _rest(queries: Records) -> list[str]:
-    outside = queries.outside
-    lines = [f"{len(outside) - COLUMNS} more columns have such values."] if len(outside) > COLUMNS else []
-    if far := queries.population_mismatches:
-        lines.append(f"{few(far, COLUMNS, '; ')}: answers to these queries mean little.")
-    return lines

@@ -201,7 +201,7 @@ def test_certificates_of_a_noisy_run_are_not_paid_for(agt: Agt, home: Path, monk
         monkeypatch.setattr(sys, "stdin", content)
         said = agt("predict", f"run={run}", "ledger=people", "inputs=-", *EACH)
         assert (said.code, "their losses do not add up" in said.err) == (2, True)
-        outside = agt("predict", f"run={run}", "ledger=none", points(POINTS), *EACH).ended(0)
+        outside = agt("predict", f"run={run}", "ledger=none", points(POINTS), *EACH, "force=true").ended(0)
         assert "released outside the ledger of people" in outside.out
         assert "never both" in outside.out
     assert len(entries(path, "debit")) == 1

@@ -145,7 +145,7 @@ def test_the_release_answers_without_the_run(home: Home, tmp_path: Path, name: s
     there = home(name)
     shutil.copytree(there / "predict" / "release", tmp_path / "published")
     asked = (f"release={tmp_path / 'published'}", f"inputs={queries_of(there)}", f"output_dir={tmp_path}")
-    assert main(["predict", *asked, f"hydra.run.dir={tmp_path / 'out'}", "-q", "--json"]) == 0
+    assert main(["predict", *asked, f"hydra.run.dir={tmp_path / 'out'}", "force=true", "-q", "--json"]) == 0
     assert labels_in(tmp_path / "out") == labels_in(there / "predict")
     assert set(labels_in(tmp_path / "out")) <= ({"left", "right"} if name == "points" else {"0", "1"})
     report = (tmp_path / "out" / "report.md").read_text()
@@ -250,7 +250,8 @@ def test_what_is_not_a_release_is_refused_by_name(
     assert "digest asks for" in refused(capsys, f"release={release}", queries, f"digest={'0' * 64}")
     listed = json.loads((there / "predict" / "manifest.json").read_text())["files"]
     digest = f"digest={listed['release/manifest.json']}"
-    assert main(["predict", f"release={there / 'predict'}", queries, digest, "-q"]) == 0, "the record itself, too"
+    itself = ("predict", f"release={there / 'predict'}", queries, digest, "force=true", "-q")
+    assert main(itself) == 0, "the record itself, too"
     shutil.copytree(release, tmp_path / "spoilt")
     for name, edit in {"weights.npz": b"x", "release.json": b"{}"}.items():
         (tmp_path / "spoilt" / name).write_bytes(edit)
@@ -259,7 +260,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         assert "cannot be read" in refused(capsys, "release=spoilt", queries)
         shutil.copy(release / name, tmp_path / "spoilt" / name)
         reseal(tmp_path / "spoilt")
-    assert main(["predict", "release=spoilt", queries, "-q"]) == 0
+    assert main(["predict", "release=spoilt", queries, "force=true", "-q"]) == 0
 
 
 @pytest.mark.parametrize(
