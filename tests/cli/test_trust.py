@@ -162,8 +162,9 @@ def alone(folder: Path, path: str, *words: str) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.parametrize("path", [pytest.param("", marks=pytest.mark.sweep), ".", "-m"])
+@pytest.mark.parametrize("path", ["-m", *(pytest.param(path, marks=pytest.mark.sweep) for path in ("", "."))])
 def test_a_process_that_could_import_a_strangers_code_does_not(stranger: Path, path: str) -> None:
+    """All other tests here have the folder on Python's path, in this process."""
     (stranger / "hydra_plugins").mkdir()
     for name in ("hydra_plugins/launcher.py", *(["shlex.py", "yaml.py"] if path == "-m" else [])):
         (stranger / name).write_text(MARKS_ITSELF)
