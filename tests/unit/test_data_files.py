@@ -11,7 +11,8 @@ import pytest
 
 from agt.data.dataset import DataError
 from agt.data.files import CsvFormat, open_columns
-from agt.errors import DataMissing
+from agt.errors import ConfigError, DataMissing
+from agt.settings import validate
 from agt.store import locate
 
 
@@ -169,3 +170,18 @@ def test_another_encoding_is_a_setting(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not UTF-8; save it as UTF-8, or train with another dataset\.csv\.encoding"):
         open_columns(tmp_path / "a.csv", "s")
     assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == ("größe",)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["zlib", "hex", "rot13", "base64", "bz2", "uu", "quopri", "punycode", "undefined", "no"]
+)
+def test_an_encoding_that_is_none_of_text_is_refused_with_some_that_are(encoding: str) -> None:
+    with pytest.raises(ConfigError, match=f"dataset.csv: encoding={encoding} is unknown, or not .* use utf-8, latin-1"):
+        validate(CsvFormat, {"encoding": encoding}, "dataset.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7"])
+def test_an_encoding_of_text_reads_a_table(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_bytes("a,b\n1,x\n2,y\n".encode(encoding))
+    columns = open_columns(tmp_path / "t.csv", "inputs", form=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"))
+    assert columns.column("b", "inputs").to_pylist() == ["x", "y"]
