@@ -31,6 +31,8 @@ def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> No
 def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
     refused = agt("train", "dataset=digits", "dataset.declared_size=300", *TRAIN[2:])
     assert (refused.code, "relation=flip: Digits names records by hashes" in refused.err) == (2, True)
+    absent = agt("train", "dataset=mnist", *TRAIN[2:])  # before its file is missed
+    assert (absent.code, "relation=flip: Mnist names records by hashes" in absent.err) == (2, True)
     named = agt(*TRAIN, "dataset.label_free=false")
     assert (named.code, "give dataset.label_free=true" in named.err) == (2, True)
     plain = agt("train", "+dataset.label_free=true")

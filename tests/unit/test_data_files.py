@@ -11,7 +11,8 @@ import pytest
 
 from agt.data.dataset import DataError
 from agt.data.files import CsvFormat, open_columns
-from agt.errors import DataMissing
+from agt.errors import ConfigError, DataMissing
+from agt.settings import validate
 from agt.store import locate
 
 
@@ -181,3 +182,18 @@ def test_ids_with_letters_that_are_lost_are_refused(tmp_path: Path, suffix: str,
     path.write_bytes(content(suffix, {"id": ["a", name], "x": [1, 2]}))
     with pytest.raises(DataError, match="id"):
         open_columns(path, "").ids("id", "dataset.id")
+
+
+@pytest.mark.parametrize(
+    "encoding", ["zlib", "hex", "rot13", "base64", "bz2", "uu", "quopri", "punycode", "undefined", "no"]
+)
+def test_an_encoding_that_is_none_of_text_is_refused_with_some_that_are(encoding: str) -> None:
+    with pytest.raises(ConfigError, match=f"dataset.csv: encoding={encoding} is unknown, or not .* use utf-8, latin-1"):
+        validate(CsvFormat, {"encoding": encoding}, "dataset.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7"])
+def test_an_encoding_of_text_reads_a_table(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_bytes("a,b\n1,x\n2,y\n".encode(encoding))
+    columns = open_columns(tmp_path / "t.csv", "inputs", form=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"))
+    assert columns.column("b", "inputs").to_pylist() == ["x", "y"]

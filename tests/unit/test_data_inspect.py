@@ -23,7 +23,7 @@ from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
-from agt_cli.commands.data import MIXED, InspectSettings, dataset_yaml, from_data, proposal
+from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, dataset_yaml, from_data, proposal
 from agt_cli.commands.start import _lost, questions
 from agt_cli.configuration import composed
 from agt_cli.report.record import to_yaml
@@ -246,6 +246,15 @@ def test_no_column_is_an_id_until_somebody_says_so(tmp_path: Path, name: str, va
     if name:
         said = look(tmp_path, columns, id=name)
         assert (said.id, column(said, name).counts_rows) == (name, column(inspection, name).counts_rows)
+
+
+@pytest.mark.parametrize("spread", [2, 7919])
+def test_no_column_is_declared_permanent_that_counts_rows(tmp_path: Path, spread: int) -> None:
+    columns = table(code=[str(row * spread % 100_003 + row % 2) for row in range(ROWS)], a=[1.5, 2.5, 3.5] * 20)
+    inspection = look(tmp_path, columns, id="code")
+    node = parse_yaml(dataset_yaml(inspection, "t", unsaid=()).encode(), "t.yaml")
+    assert (node["id"], node.get("id_permanent", False)) == ("code", spread > 2)
+    assert (COUNTS_ROWS in proposal(column(inspection, "code"), inspection)) == (spread == 2)
 
 
 @pytest.mark.parametrize(

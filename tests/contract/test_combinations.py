@@ -1,0 +1,72 @@
+"""Every relation with every kind of dataset and every certificate: it trains, or it is refused by the relation's name."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from agt.errors import ConfigError
+from agt_cli import usage
+from agt_cli.configuration import composed
+from agt_cli.report.console import Console
+from agt_cli.runs.prepare import fit, prepare, settings_to_train
+
+from .test_datasets import EXAMPLES
+
+RELATIONS = list(usage.options("relation"))
+DATASETS = [name for name, (group, _) in EXAMPLES.items() if name == group]
+CERTIFICATES = {
+    "box": ("model=linear", "training=generic", "training.batch.count=1", "training.epochs=2"),
+    "erm": ("model=linear", "training=recipe"),
+    "removal": ("model=linear", "training=recipe"),
+    "stability": ("model=linear", "training=recipe"),
+    "tube": ("model=smooth", "model.hidden=[4]", "training=recipe", "training.epochs=1"),
+    "votes": ("ensemble.members=3",),
+}
+SIZES = {"digits": 270, "medmnist": 60}
+EVERY = [*product(RELATIONS, DATASETS, CERTIFICATES)]
+FEW = [("flip", name, "votes") for name in DATASETS]
+FEW += [(name, DATASETS[at % len(DATASETS)], [*CERTIFICATES][at % 6]) for at, name in enumerate(RELATIONS)]
+
+
+def why_refused(relation: str, name: str, certificate: str, folder: Path) -> str:
+    """The words in which a combination is refused; empty: it trains."""
+    example = EXAMPLES[name][1]
+    words = [f"relation={relation}", f"dataset={name}", f"certificate={certificate}", *CERTIFICATES[certificate]]
+    words += ["relation.radius=0.01"] * (relation == "perturb")
+    config = composed("train", [*words, "kgrid.max=1", "compute.kernel=reference"], complete=False)
+    dataset = {**config["dataset"], **example.settings}
+    if "blobs" not in name:
+        dataset["declared_size"] = SIZES.get(name, 45)
+    if example.file:
+        dataset["path"] = str(example.write(folder, example.columns))
+    console = Console(quiet=True)
+    try:
+        settings = settings_to_train({**config, "dataset": dataset})
+        fit(prepare(settings, console), settings, console)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def check(relation: str, name: str, certificate: str, folder: Path) -> None:
+    why = why_refused(relation, name, certificate, folder)
+    assert not why or f"relation={relation}" in why
+    assert not why or relation != "add_remove", "every certificate covers what is usual, for every kind of data"
+
+
+def test_every_certificate_is_tried() -> None:
+    assert set(CERTIFICATES) == set(usage.options("certificate"))
+
+
+@pytest.mark.parametrize(("relation", "name", "certificate"), FEW)
+def test_a_relation_trains_or_is_refused_by_its_name(relation: str, name: str, certificate: str, tmp_path: Path) -> None:
+    check(relation, name, certificate, tmp_path)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("relation", "name", "certificate"), EVERY)
+def test_every_relation_trains_or_is_refused_by_its_name(
+    relation: str, name: str, certificate: str, tmp_path: Path
+) -> None:
+    check(relation, name, certificate, tmp_path)
