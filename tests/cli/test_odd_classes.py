@@ -35,7 +35,7 @@ def run(agt: Agt) -> str:
 
 
 def test_weights_are_refused_before_they_are_paid_for_and_labels_verify(agt: Agt, run: str) -> None:
-    agt("ledger", "init", "people", run, "total.eps=1").ended(0)
+    agt("ledger", "init", "people", run, "total.eps=1", "total.delta=1e-4").ended(0)
     before = Path("ledgers/people.ledger").read_bytes()
     asked = ("mechanism=release_weights", "total.eps=0.5", "total.delta=1e-5", "ledger=people")
     agt("predict", run, *asked).ended(2, "\\x1b[31myes", "has control characters", "rename the class")
