@@ -44,7 +44,7 @@ from agt.models.features import FeatureMap
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
 from agt.models.linear import LinearModel
 from agt.models.model import Model, describe, fit as fit_model, load as load_model, made_by, problem_of
-from agt.models.portable import Portable
+from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
@@ -231,10 +231,12 @@ class Fitted:
             delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
 
         Raises:
-            ConfigError: a condition does not hold, or no proof of the mechanism covers this model.
+            ConfigError: a condition does not hold, no proof of the mechanism covers this model, or a class has
+                control characters.
             AgtError: the solver missed its tolerance: nothing is released.
         """
         release = prepare_weights(self.model, mechanism, conditions=self.conditions, delta=delta)
+        check_printable(self.model.problem.dataset, release.words())
         self._doubt(release)
         released = release.draw(SystemRandomness())
         return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())

@@ -167,7 +167,8 @@ class Sweep:
         if self.kind not in LAUNCH:
             raise ConfigError(f"hydra/launcher={self.launcher_name}: agt has joblib, submitit_local, submitit_slurm, slurm")
         if "submitit" in str(self.hydra.launcher["_target_"]) and find_spec("submitit") is None:
-            raise ConfigError(f"hydra/launcher={self.launcher_name}: pip install 'agt-certified[cluster]'")
+            needs = f"hydra/launcher={self.launcher_name} needs the package submitit"
+            raise ConfigError(f"{needs}: pip install 'submitit>=1.5,<2'")
         self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
         self.share, self.batch = Share(), self.hydra.sweeper.max_batch_size
         self.folder = Path(os.path.relpath(self.hydra.sweep.dir))

@@ -38,7 +38,7 @@ HYDRA = (
 SWEEPS = (
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
     ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
-    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, slurm (agt-certified[cluster])"),
+    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, slurm (which need submitit)"),
 )
 ALSO = (
     ("help COMMAND", "the same as agt COMMAND --help"),

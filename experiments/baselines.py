@@ -255,7 +255,7 @@ class DpSgd:
             ConfigError: Opacus is not installed, or the budget is out of its accountant's reach.
         """
         if importlib.util.find_spec("opacus") is None:
-            raise ConfigError("DP-SGD needs Opacus: pip install 'agt-certified[dpsgd]'")
+            raise ConfigError("DP-SGD needs Opacus: pip install 'opacus>=1.5'")
         rate = min(1.0, self.batch / size)
         steps = math.ceil(self.epochs / rate)
         if rate == 1:

@@ -28,7 +28,7 @@ from .encoder import state_digest
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 
 CLASSES = ("0", "1")
-INSTALL = "pip install 'agt-certified[text]'"
+INSTALL = "pip install 'transformers>=4.45' 'datasets>=3.0'"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ Formal guarantees
     at floor(N/C) gives 4, and keeps 3: at s = floor(N/C), N - m s <= N/C + m and E s > E (N/C - 1), and
     (E - 1) N/C >= m + E because E - 1 >= 10^-15 and C <= 2^16.
 
-    GaussianDP(mu), C = 2, z = Phi^-1(s/N); mu is the lesser of double and decimal, too. A test between two coins mixes the four events of a coin, and G_mu is convex, so
+    GaussianDP(mu), C = 2, z = Phi^-1(s/N); mu is the lesser of double and decimal, too.
+    A test between two coins mixes the four events of a coin, and G_mu is convex, so
     mu-GDP holds iff no event beats G_mu: Phi^-1(P'(S)) <= Phi^-1(P(S)) + mu for both sides and both labels S. As
     Phi^-1(1 - p) = -Phi^-1(p) and s does not increase, this is z[L] - z[L+1] <= mu, and z[0] >= -mu/2 where the label
     differs. The code carries a >= z[L], takes x >= a - mu and s[L+1] >= N Phi(x), so z[L+1] >= x >= z[L] - mu; its Phi are

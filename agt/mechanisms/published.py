@@ -13,7 +13,8 @@ Formal guarantees
     K_q = max{k : at least a fraction q of the queries has L >= k} is an order statistic of the L, each of which moves by at
     most 1 between neighbours, and so does K_q; the queries themselves must not depend on the private data. K_q + Z with
     P(Z = z) proportional to exp(-eps |z|) is eps-DP (the geometric mechanism), and clamping to [0, m] is post-processing:
-    m is public, and no distance of the model exceeds it (``Model.farthest``). Z is drawn exactly, in integers, by the algorithm of Canonne, Kamath and Steinke 2020 (Algorithm 2).
+    m is public, and no distance of the model exceeds it (``Model.farthest``).
+    Z is drawn exactly, in integers, by the algorithm of Canonne, Kamath and Steinke 2020 (Algorithm 2).
 
 What a mechanism really gives away: its exact privacy loss on a grid.
 
@@ -377,9 +378,7 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
     return int(np.sort(distances)[::-1][int(needed) - 1])
 
 
-def release_quantile(
-    distances: np.ndarray, fraction: float, farthest: int, guarantee: PureDP, source: Randomness
-) -> int:
+def release_quantile(distances: np.ndarray, fraction: float, farthest: int, guarantee: PureDP, source: Randomness) -> int:
     """K_q with two-sided geometric noise, clamped to [0, farthest]; spends ``guarantee`` once.
 
     Args:

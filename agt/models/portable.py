@@ -28,7 +28,7 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from agt.data.dataset import DataSource, gathered, pieces
+from agt.data.dataset import Dataset, DataSource, gathered, pieces
 from agt.errors import ConfigError
 from agt.models.features import FeatureMap
 from agt.models.shrinkage import answering, shrinking_axes
@@ -296,6 +296,20 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError("noise is described by other numbers")
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
         raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")
+
+
+def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
+    """Raise ConfigError where a release would hold text that ``Portable.read`` refuses: before it is paid for.
+
+    Args:
+        words: all that may be said of the release.
+    """
+    odd = next((text for text in (dataset.name, *dataset.classes, *words) if not text.isprintable()), None)
+    if odd is not None:
+        raise ConfigError(
+            f"{odd!r} has control characters, and nobody could read the release: rename the class, column or "
+            "dataset, and train again"
+        )
 
 
 def _check_no_formulas(portable: Portable, folder: Path) -> None:

@@ -443,7 +443,6 @@ def read_account(content: bytes) -> ErasureReport:
 
 
 SIGNATURE, PUBLIC = "account.sig", "account.pub"
-EXTRA = "agt-certified[sign]"
 BYTES = 64  # of a signature
 MAX_KEY_BYTES = 2**16  # bytes of a file that may be a key
 MAKE = "openssl genpkey -algorithm ed25519 -out owner.pem makes one"
@@ -540,7 +539,7 @@ def _ed25519(name: str, content: bytes, private: bool = False) -> Any:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise DataMissing(f"{name}: signatures need the package cryptography: pip install '{EXTRA}'") from None
+        raise DataMissing(f"{name}: signatures need the package cryptography: pip install 'cryptography>=43'") from None
     kind = "private" if private else "public"
     if not private and b"PRIVATE KEY-----" in content:
         raise ConfigError(

@@ -137,6 +137,7 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
 
 INDEX_PAGE_FILE = "index.html"
 SWEEP_PAGE = "sweep.html"
+BYTES = "surrogateescape"  # names of files may hold bytes that are no text
 MICROSECONDS = re.compile(r"-\d{6}$")  # at the end of a run's name: of no use to a reader
 LETTERS = 140  # of an error or a setting, at most
 LOOKS = {"done": "proved", "running": "declared"}  # a state's colours; any other is bad news
@@ -161,16 +162,13 @@ def refresh(outputs: Path) -> Path:
     body += _listed(outputs, groups.pop("", []))
     for name, jobs in groups.items():
         page_there = (outputs / name / SWEEP_PAGE).exists()
-        title = f'<a href="{_link(f"{name}/{SWEEP_PAGE}")}">{escape(name)}</a>' if page_there else escape(name)
+        title = (
+            f'<a href="{quote(f"{name}/{SWEEP_PAGE}", errors=BYTES)}">{escape(name)}</a>' if page_there else escape(name)
+        )
         states = ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in jobs).items())
         body += f"<h2>{title}: {states}</h2>\n{_listed(outputs, jobs)}"
     write_atomic(outputs / INDEX_PAGE_FILE, page("Runs", body).encode())
     return outputs / INDEX_PAGE_FILE
-
-
-def _link(path: str) -> str:
-    """A path for an HTML attribute; names of files may hold bytes that are no text."""
-    return quote(path, errors="surrogateescape")
 
 
 def _listed(outputs: Path, runs: Sequence[Run]) -> str:
@@ -179,7 +177,9 @@ def _listed(outputs: Path, runs: Sequence[Run]) -> str:
     rows = []
     for run in runs:
         place, report = run.folder.relative_to(outputs), "report.html" if (run.folder / "report.html").exists() else ""
-        link = f'<a href="{_link((place / report).as_posix())}">{escape(MICROSECONDS.sub("", place.name))}</a>'
+        link = (
+            f'<a href="{quote((place / report).as_posix(), errors=BYTES)}">{escape(MICROSECONDS.sub("", place.name))}</a>'
+        )
         own = [word for word in run.overrides if word not in common]
         words = (run.dataset, run.model, " ".join(own), run.result)
         command, state = run.command or place.parts[0], standing(run.state, LOOKS.get(run.state, "void"))

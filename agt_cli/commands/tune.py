@@ -21,7 +21,7 @@ from agt.mechanisms.claims import Output, Statement, of_release
 from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
 from agt.mechanisms.weights import rows_of, weights_budget
 from agt.models.features import FeatureMap
-from agt.models.portable import CLAIM
+from agt.models.portable import CLAIM, check_printable
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt.tuning import SCORES, Candidate, TuningObjective, best, linear_head, standard_error
@@ -254,6 +254,7 @@ class PrivateTuning:
         )
         release, simulated = prepare_tuned(contestants, mechanism, conditions), randomness.simulated
         loaded, name, guarantee = data.prepared(self.given).loaded, "private tuning", mechanism.guarantee
+        check_printable(loaded, release.words())
         subject, people = {"data_digest": loaded.digest}, people_of(loaded, self.given.settings, self.given.config)
         earlier = [] if simulated else unfinished(record, subject)
         record.environment(**subject, dataset=loaded.name, data_files=data_files(self.given.settings.source))

@@ -53,7 +53,7 @@ from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, afford, app
 from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
-from agt.models.portable import CLAIM, Portable, drawn_by
+from agt.models.portable import CLAIM, Portable, check_printable, drawn_by
 from agt.numeric import Randomness
 from agt.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt.settings import NonNegative, Positive, schema, validate
@@ -554,6 +554,7 @@ def plan_release(request: ReleaseRequest, randomness: Randomness) -> PlannedLabe
         planned = PlannedNumber(request, mechanism, randomness)
     else:
         planned = PlannedWeights(request, mechanism, randomness, None)
+        check_printable(opened.model.problem.dataset, planned.judged.words())
     request.payer.check(planned.claim, request.noisy)
     return planned
 

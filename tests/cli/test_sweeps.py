@@ -261,7 +261,7 @@ def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -
 def test_launcher_that_is_not_installed_is_named_with_its_remedy(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "find_spec", lambda name: None)
     said = sweep("training.seed=0,1", "hydra/launcher=submitit_slurm")
-    assert (said.code, "pip install 'agt-certified[cluster]'" in said.err) == (2, True)
+    assert (said.code, "pip install 'submitit>=1.5,<2'" in said.err) == (2, True)
 
 
 MORTAL = """

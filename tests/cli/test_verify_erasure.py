@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def keys() -> None:
     """owner.pem, owner.pub and another's."""
-    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="needs agt-certified[sign]")
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="needs cryptography")
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     for name in ("owner", "other"):

@@ -175,7 +175,7 @@ def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         (ConfigError, "Opacus finds no noise", lambda: make(epochs=0.5).plan(1000, 1.0, 1e-17)),
     )
     monkeypatch.setitem(sys.modules, "opacus", None)
-    with pytest.raises(ConfigError, match=r"pip install 'agt-certified\[dpsgd\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'opacus>=1\.5'"):
         make().plan(1000, *BUDGET)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,7 +13,7 @@ from agt_cli import usage
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")), *sorted(DOCS.rglob("*.md"))]
 SOURCES = [path for folder in ("agt", "agt_cli", "scripts", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 CITED = re.compile(r"method\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
@@ -120,6 +121,39 @@ def test_python_in_the_readme_runs(
     for block in blocks:
         exec(block, {"__name__": "__main__"})
         assert capsys.readouterr().out
+
+
+def read_installs(path: Path) -> list[str]:
+    """What each ``pip install`` of a file is told to install: its words, options apart."""
+    text = path.read_text(encoding="utf-8")
+    lines = re.findall(r"(?:pip install|\$\(PIP\)) ([^`\n#;)]*)", text.replace('\\"', '"'))
+    words = [word.strip("\"'.,)") for line in lines for word in re.findall(r"'[^']*'|[^\s'\"]+", line)]
+    return [word for word in words if re.match(r"\w", word)]
+
+
+INSTALLERS = [
+    *PAGES,
+    *(ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run")),
+    *(path for folder in ("agt", "agt_cli", "experiments", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))),
+    *sorted((ROOT / "conf").rglob("*.yaml")),
+]
+OTHERS = {"medmnist", "kaggle", "triton", "interpret-core", "opacus", "diffprivlib"}  # projects of these names
+
+
+def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
+    """No index has agt's name, so that anybody may take it: commands name the packages, or a path."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    known = {requirement for name in extras if name != "dev" for requirement in extras[name]}
+    found = {path.name: words for path in INSTALLERS if (words := read_installs(path))}
+    assert {"running.md", "erasure.md", "papers.md", "account.py", "sweeps.py", "baselines.py", "Makefile"} <= set(found)
+    for name, words in found.items():
+        for word in words:
+            pinned = name == "reach.py" and re.fullmatch(r"[\w-]+==[\d.]+", word)
+            options = name == "Makefile" and word in ("constraints.txt", "dist/*.whl", "wheel-check/lib")
+            assert word in known | OTHERS or pinned or options, (name, word)
+    everywhere = [path for path in INSTALLERS if path.name not in ("CHANGELOG.md", "pyproject.toml")]
+    assert [path.name for path in everywhere if "agt-certified[" in path.read_text(encoding="utf-8")] == []
 
 
 def test_the_readme_keeps_its_two_commands() -> None:

@@ -13,7 +13,7 @@ from agt.errors import ConfigError, DataMissing
 from agt.store import Broken
 from agt.unlearning.account import BYTES, Signer, check, read_public, same
 
-serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization", reason="needs agt-certified[sign]")
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization", reason="needs cryptography")
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402
 
 RSA = rsa.generate_private_key(65537, 1024)
@@ -111,9 +111,9 @@ def test_without_the_package_the_extra_is_named(owner: Path, monkeypatch: pytest
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(DataMissing, match=r"pip install 'agt-certified\[sign\]'"):
+    with pytest.raises(DataMissing, match=r"pip install 'cryptography>=43'"):
         Signer.open(owner)
-    with pytest.raises(DataMissing, match=r"pip install 'agt-certified\[sign\]'"):
+    with pytest.raises(DataMissing, match=r"pip install 'cryptography>=43'"):
         check(CONTENT, bytes(BYTES), b"")
 
 
