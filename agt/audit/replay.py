@@ -201,6 +201,8 @@ def losses_of(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
     """[answers] what each answer of a draw loses between its two private inputs, in shares of the guarantee."""
     first, second, scale = cast(Any, (draw.private, other.private, draw.public[0]))
     if draw.law == "labels":
+        if scale.guarantee != guarantee:
+            return np.array([FAR])
         states = np.unique(np.stack([*first, *second]), axis=1).T.tolist()
         pairs = (NeighbourPair(Side(*state[:2]), Side(*state[2:])) for state in states)
         limit = guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps

@@ -85,7 +85,7 @@ class MechanismAudit:
         target = (given.config.get("mechanism") or {}).get("_target_")
         for kind in get_args(WeightsMechanism):
             if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
-                raise ConfigError(f"mechanism={kind.name} is audited by agt audit weights, which looks at the weights")
+                raise ConfigError(f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit replay")
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
