@@ -64,12 +64,11 @@ from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, Gauss
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.statistics import NoisyStatistics, Statistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import VotesModel
-from agt.numeric import UP, Randomness, SystemRandomness, bisect, logits_of, midpoint, next_up, noisy, written
+from agt.numeric import UP, Randomness, SystemRandomness, bisect, logits_of, midpoint, next_up, written
 from agt.relations import RELATIONS
 from agt.training.erm import TiltedErm, solve
 
@@ -555,60 +554,8 @@ def weights_drawn(theta: np.ndarray, moves: float, guarantee: GaussianDP, source
     return release_weights(theta, moves, guarantee, source).weight
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """The three sums of noisy statistics as one vector, in which neighbours are at most 1 apart and all noise is 1/mu.
-
-    Attributes:
-        noises: that releases draw.
-        mu: of the release.
-        width: of the features.
-    """
-
-    noises: SumNoises
-    mu: float
-    width: int
-
-    @classmethod
-    def without_data(cls, mu: float, width: int) -> tuple[Heads, "Scaled"]:
-        """The sums over one record and over none, of two classes and relation=add_remove, and how they are released."""
-        scaled, row = cls(SumNoises.of((1.0, 1.0, 1.0), mu), mu, width), np.eye(width)[:1]
-        one, none = (
-            scaled.vector(row[:rows, :-1].sum(axis=0), Statistics.of([row[:rows]], np.zeros(rows, dtype=np.int64), 2))
-            for rows in (1, 0)
-        )
-        return Heads(one, none, 1.0, "no data: one record more"), scaled
-
-    def vector(self, total: np.ndarray, sums: Statistics) -> np.ndarray:
-        """M, G's numbers on and above the diagonal, these times sqrt 2, and S's."""
-        gram = np.concatenate([np.diag(sums.gram), math.sqrt(2) * sums.gram[np.triu_indices(len(sums.gram), 1)]])
-        parts = total / self.noises.mean, gram / self.noises.gram, sums.sums.ravel() / self.noises.sums
-        return np.concatenate(parts) / self.mu
-
-    def drawn(
-        self,
-        vector: np.ndarray,
-        moves: float,
-        guarantee: GaussianDP,
-        source: Randomness,
-        noises: SumNoises | None = None,
-    ) -> np.ndarray:
-        """What is released of such a vector, by the mechanism's own draw.
-
-        Args:
-            noises: that are drawn; None: those that are due.
-        """
-        off, due, draw = np.triu_indices(self.width, 1), noises or self.noises, partial(noisy, source=source)
-        ends = np.cumsum([self.width - 1, self.width, len(off[0])])
-        total, diagonal, above, sums = np.split(vector * self.mu, ends)
-        gram = np.diag(diagonal * self.noises.gram)
-        gram[off] = gram.T[off] = above * self.noises.gram / math.sqrt(2)
-        known = Statistics(gram, sums.reshape(self.width, -1) * self.noises.sums)
-        return self.vector(draw(total * self.noises.mean, due.mean), known.noisy(due, draw))
-
-
 def audit_weights(
-    mechanism: ReleaseWeights | NoisyStatistics,
+    mechanism: ReleaseWeights,
     heads: Heads,
     plan: TrialPlan,
     on_done: OnDone = lambda done: None,

@@ -13,7 +13,6 @@ from agt.audit.mechanism import (
     Heads,
     OnDone,
     Problems,
-    Scaled,
     TrialPlan,
     audit_alone,
     audit_line,
@@ -42,9 +41,7 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import CertifiedQuantile
-from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights
-from agt.numeric import noisy
 from agt.settings import check_choice, schema
 from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found
 from agt_cli.releasing.release import AnyMechanism
@@ -55,6 +52,7 @@ from agt_cli.runs.queries import OpenedRun
 Natural = Annotated[int, Field(ge=0, le=65_536)]
 WITHOUT_RUN = "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
 MAX_PAIRS_SHOWN = 1000
+AuditedMechanism = ReleaseWeights | ObjectivePerturbation
 RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) audits the noise by itself"
 STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
@@ -87,7 +85,7 @@ class MechanismAudit:
         target = (given.config.get("mechanism") or {}).get("_target_")
         for kind in get_args(WeightsMechanism):
             if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
-                raise ConfigError(f"mechanism={kind.name} is audited by agt audit weights, which looks at the weights")
+                raise ConfigError(f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit replay")
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
@@ -180,17 +178,18 @@ class WeightsAudit:
     def check(self, given: AuditInputs) -> None:
         """Refuse what releases no weights."""
         config = given.mechanism(RELEASE)
-        if not config.releases_weights or config.weights is not None:
+        audited = config.kind in (ReleaseWeights, ObjectivePerturbation)
+        if not audited or config.weights is not None:
             raise ConfigError(
-                "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, "
-                "mechanism=noisy_statistics or mechanism=objective_perturbation"
+                "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, or "
+                "mechanism=objective_perturbation; agt audit replay takes mechanism=noisy_statistics"
             )
         if given.run is not None:
             given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Draw weights for both sides, project them, and count."""
-        mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))  # else check refused it
+        mechanism = cast(AuditedMechanism, given.mechanism().mechanism(2, 1))  # else check refused it
         plan = TrialPlan(self.trials, given.confidence)
         if given.run is None:
             return self._without_run(mechanism, plan)
@@ -204,7 +203,7 @@ class WeightsAudit:
         return Audited.of(opened.trained.finished, found, notes)
 
     def _attacked(
-        self, opened: OpenedRun, mechanism: WeightsMechanism, plan: TrialPlan, seed: int, on_done: OnDone
+        self, opened: OpenedRun, mechanism: AuditedMechanism, plan: TrialPlan, seed: int, on_done: OnDone
     ) -> tuple[Finding, ...]:
         """What was found; nothing where no neighbour has other weights."""
         model, anchors = head_of(opened.model, mechanism.name), opened.queries.features
@@ -216,25 +215,14 @@ class WeightsAudit:
         other, heads = pair
         if isinstance(mechanism, ReleaseWeights):
             return audit_weights(mechanism, heads, plan, on_done)
-        if isinstance(mechanism, NoisyStatistics):
-            records, noises = [mechanism.records(side) for side in (model, other)], mechanism.noises(model)
-            centre = mechanism.centre(model, noisy(records[0].total, noises.mean, source=plan.source))
-            scaled = Scaled(noises, mechanism.mu, len(centre.mean) + 1)
-            first, second = (scaled.vector(side.total, side.statistics(centre)) for side in records)
-            heads = Heads(first, second, 1.0, heads.where)
-            return audit_weights(mechanism, heads, plan, on_done, scaled.drawn)
         problems = Problems.of_run(model, other, mechanism.weight_decay, heads.where)
         return audit_objective(mechanism.guarantee, problems, mechanism.noises(model), plan, on_done)
 
-    def _without_run(self, mechanism: WeightsMechanism, plan: TrialPlan) -> Audited:
+    def _without_run(self, mechanism: AuditedMechanism, plan: TrialPlan) -> Audited:
         """Two heads at the distance that noise is made for, or records along a line."""
         if isinstance(mechanism, ReleaseWeights):
             note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
             return Audited(mechanism.name, None, audit_weights(mechanism, Heads.without_data(self.width), plan), (note,))
-        if isinstance(mechanism, NoisyStatistics):
-            note = "no run and no data: sums over one record along the first of audit.width coordinates, and over none"
-            heads, scaled = Scaled.without_data(mechanism.mu, self.width)
-            return Audited(mechanism.name, None, audit_weights(mechanism, heads, plan, release=scaled.drawn), (note,))
         shape, guarantee = Shape(mechanism.weight_decay or STRENGTH, 1.0, 1, self.width), mechanism.guarantee
         noises = Noises.of(shape, guarantee.eps, guarantee.delta)
         line = worst_line(shape, noises, guarantee)

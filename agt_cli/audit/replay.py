@@ -1,8 +1,9 @@
-"""agt audit replay: a release recorded on a run, and replayed on neighbours with the same draws."""
+"""agt audit replay: a release recorded on a run, and replayed on its neighbours with the same draws."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
@@ -11,12 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from agt.audit.findings import Finding
-from agt.audit.mechanism import LabellingPair, Problems, between_roots, neighbours, segments
-from agt.audit.replay import Composed, ReplayedPair
-from agt.certificates.conditions import weaker
+from agt.audit.mechanism import LabellingPair, between_roots, neighbours, segments
+from agt.audit.replay import replay
+from agt.certificates.conditions import Condition, weaker
 from agt.errors import ConfigError
 from agt.mechanisms.claims import (
     Labelling,
+    WeightsMechanism,
     head_of,
     of_release,
     prepare_labels,
@@ -25,21 +27,19 @@ from agt.mechanisms.claims import (
 )
 from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
 from agt.mechanisms.published import CertifiedQuantile
 from agt.models.box import BoxModel
 from agt.models.model import Model
-from agt.numeric import Draw, Randomness, SystemRandomness, answered
+from agt.numeric import Draw, Randomness, answered
 from agt.settings import schema
 from agt.training.loop import DrawKey, NoiseConfig, SgdStep, Tensors, TrainingRun
 from agt_cli.audit.dpsgd import NoisyTraining
-from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_cli.audit.job import OWNER, Audited, AuditInputs
 from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import TrainedRun
-
-WITHOUT_DATA = "agt audit mechanism mechanism=NAME (no run=) audits the mechanism by itself"
 
 
 class ReplayedTraining(TrainingRun):
@@ -77,59 +77,77 @@ class ReplayedRelease:
     """A release from a run and from its neighbours.
 
     Attributes:
-        mechanism: that releases.
         model: of the run.
-        queries: [n, ...] that labels or a number are released of.
-        options: of ``prepare_labels`` and its like: conditions, accounting, counting.
+        queries: [n, ...] that labels or a number are released of; neighbours are made to differ there.
+        mechanism: that releases; None: it is training itself, with noise inside.
+        options: of ``prepare_labels`` and its like: accounting, counting.
+        conditions: of the run.
     """
 
-    mechanism: AnyMechanism
     model: Model
     queries: np.ndarray
-    options: Mapping[str, Any]
+    mechanism: AnyMechanism | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+    def findings(self, count: int, rng: np.random.Generator) -> Iterator[Finding]:
+        """What the pairs of the run with so many of its neighbours say.
+
+        Args:
+            rng: of the queries and neighbours that are looked for.
+        """
+        begin, end = segments(self.model, self.queries, count, rng)
+        middle = (begin + (end - begin) / 2).astype(begin.dtype)
+        for edit, other in islice(neighbours(self.model, middle, count), count):
+            yield from self.pair(other, f"the run's own data, and the same {edit}", rng)
+
+    def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
+        """What the run and one neighbour of it say. Args: where: which datasets."""
+        mechanism, sides, queries = self.mechanism, (self.model, other), self.queries
+        if mechanism is None:
+            noise = cast(NoiseConfig, self.model.problem.settings.noise)
+            claimed = ApproximateDP(noise.epsilon, noise.delta)
+            first, second = (partial(publish_training, cast(BoxModel, side)) for side in sides)
+            return replay("training with noise inside", claimed, first, second, where)
+        options: dict[str, Any] = {}
+        if isinstance(mechanism, Mechanism):
+            options["composed"] = "answer"
+            queries = np.concatenate([self.searched(other, mechanism, rng), queries])
+        if isinstance(mechanism, ObjectivePerturbation):
+            heads = [head_of(side, mechanism.name) for side in sides]
+            shape = Shape.of(heads[0], mechanism.weight_decay)
+            options["problems"] = tuple(problem_of(head, shape) for head in heads)
+        first, second = (partial(self.publish, side, queries) for side in sides)
+        return replay(mechanism.name, mechanism.guarantee, first, second, where, **options)
+
+    def searched(self, other: Model, mechanism: Mechanism, rng: np.random.Generator) -> np.ndarray:
+        """[m, ...] queries at which labels or evidence of the two models differ; none of noisy counts."""
+        if mechanism.needs == "votes" and mechanism.classes > 2:
+            return self.queries[:0]
+        sides = (Labelling.of(side, mechanism, self.conditions, **self.options) for side in (self.model, other))
+        found = between_roots(LabellingPair(*sides), self.queries, rng)
+        return found[:: -(-len(found) // len(self.queries)) or 1]
 
     def publish(self, model: Model, queries: np.ndarray, source: Randomness) -> Mapping[str, object]:
         """Release from a model; return what is drawn, and every entry of the claim."""
-        options = {**self.options, "conditions": weaker(self.options["conditions"], model.conditions)}
-        if isinstance(self.mechanism, Mechanism):
-            release: Any = prepare_labels(model, queries, self.mechanism, **options)
-        elif isinstance(self.mechanism, CertifiedQuantile):
-            release = prepare_quantile(model, queries, self.mechanism, **options)
-        else:
-            release = prepare_weights(model, self.mechanism, conditions=options["conditions"])
-        claim = of_release(release, self.mechanism.name, simulated=source.simulated)
-        return {"drawn": release.draw(source), **vars(claim)}
-
-    def findings(self, count: int, rng: np.random.Generator) -> Iterator[Finding]:
-        """What the pairs of the run with so many of its neighbours say."""
-        composed: Composed = "answer" if isinstance(self.mechanism, Mechanism) else "release"
-        for where, other in neighbours_between(self.model, self.queries, count, rng):
-            pair = self.pair(SystemRandomness(), other, where, rng)
-            yield from pair.findings(self.mechanism.name, self.mechanism.guarantee, composed)
-
-    def pair(self, source: Randomness, other: Model, where: str, rng: np.random.Generator) -> ReplayedPair:
-        """Record a release from the run, and replay it on a neighbour."""
-        queries, mechanism = self.queries, self.mechanism
+        mechanism, conditions = self.mechanism, weaker(self.conditions, model.conditions)
         if isinstance(mechanism, Mechanism):
-            sides = (Labelling.of(side, mechanism, **self.options) for side in (self.model, other))
-            between = between_roots(LabellingPair(*sides), queries, rng)
-            queries = np.concatenate([between[: len(queries)], queries])
-        first, second = (partial(self.publish, side, queries) for side in (self.model, other))
-        if not isinstance(mechanism, ObjectivePerturbation):
-            return ReplayedPair.of(source, first, second, where)
-        model, neighbour = (head_of(side, mechanism.name) for side in (self.model, other))
-        problems = Problems.of_run(model, neighbour, mechanism.weight_decay, where)
-        both = problems.first, problems.second
-        return ReplayedPair.of_objective(source, (first, second), where, both, mechanism.guarantee)
+            release: Any = prepare_labels(model, queries, mechanism, conditions=conditions, **self.options)
+        elif isinstance(mechanism, CertifiedQuantile):
+            release = prepare_quantile(model, queries, mechanism, conditions=conditions, **self.options)
+        else:
+            release = prepare_weights(model, cast(WeightsMechanism, mechanism), conditions=conditions)
+        claim = of_release(release, cast(AnyMechanism, mechanism).name, simulated=source.simulated)
+        return {"drawn": release.draw(source), **vars(claim)}
 
 
 @schema
 class Replay:
-    """Records releases of a run, and replays each on a neighbour.
+    """Records releases of a run, and replays each on neighbours.
 
     Attributes:
         neighbours: how many neighbouring datasets are trained, each of which is one pair.
-        queries: of labels or one number: test records, beside those that are searched.
+        queries: test records that are asked, beside as many queries that are searched.
     """
 
     neighbours: Annotated[int, Field(ge=1)] = 2
@@ -138,64 +156,35 @@ class Replay:
     name: ClassVar[str] = "replay"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse a mechanism without a budget; training with noise inside is replayed without one."""
+        """Refuse a mechanism without a budget, or none; training with noise inside is itself replayed."""
         given.need_run()
-        if given.config.get("mechanism") is not None:
+        noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
+        if noisy and given.config.get("mechanism") is not None:
+            raise ConfigError(
+                f"mechanism: the training of run={given.run} drew noise, and is what is replayed: leave it out"
+            )
+        if not noisy:
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Record, replay and compare."""
-        trained = TrainedRun.of(given.config)
-        if trained.settings.noise is not None:
-            return self._training(trained, given, record, console)
-        opened = given.open_with_data(record, console, WITHOUT_DATA)
-        mechanism = given.mechanism().mechanism(opened.model.problem.classes, len(opened.queries))
-        model, anchors = opened.model, opened.queries.features
-        if not isinstance(mechanism, Mechanism | CertifiedQuantile):
-            model = head_of(model, mechanism.name)
-            if model is not opened.model:  # beside votes it never was trained
-                model = model.retrained(model.problem.dataset.train)
-        options = {"conditions": opened.conditions}
-        options |= {key: given.config[key] for key in ("accounting", "counting")}
-        release = ReplayedRelease(mechanism, model, anchors[: self.queries], options)
-        findings = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
-        nowhere = no_pair_found(mechanism, self.neighbours, "a neighbour")
-        return Audited.of(opened.trained.finished, findings or [nowhere], NOTES)
-
-    def _training(self, trained: TrainedRun, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        if given.config.get("mechanism") is not None:
-            raise ConfigError(
-                f"mechanism: the training of run={given.run} drew noise, and is what is replayed: leave it out"
-            )
-        opened = trained.open(record, console)
-        rng = np.random.default_rng(given.seed)
-        model = cast(BoxModel, opened.model)
-        found = training_findings(model, opened.queries.features, self.neighbours, rng)
-        return Audited.of(trained.finished, found, NOTES)
-
-
-def training_findings(model: BoxModel, anchors: np.ndarray, count: int, rng: np.random.Generator) -> Iterator[Finding]:
-    """What training with noise inside says of a run and so many of its neighbours."""
-    claimed = cast(NoiseConfig, model.settings.noise)
-    guarantee = ApproximateDP(claimed.epsilon, claimed.delta)
-    for where, other in neighbours_between(model, anchors, count, rng):
-        first, second = (partial(publish_training, side) for side in (model, cast(BoxModel, other)))
-        pair = ReplayedPair.of(SystemRandomness(), first, second, where)
-        yield from pair.findings("training with noise inside", guarantee)
-
-
-def neighbours_between(
-    model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
-) -> Iterator[tuple[str, Model]]:
-    """(which datasets, the neighbour's model) of edits made to move a model between its classes."""
-    begin, end = segments(model, anchors, count, rng)
-    middle = (begin + (end - begin) / 2).astype(begin.dtype)
-    for edit, other in neighbours(model, middle, count):
-        yield f"the run's own data, and the same {edit}", other
+        opened = TrainedRun.of(given.config).open(record, console)
+        model, queries, mechanism = opened.model, opened.queries.features[: self.queries], None
+        if model.problem.settings.noise is None:
+            mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
+            if not isinstance(mechanism, Mechanism | CertifiedQuantile):
+                head = head_of(model, mechanism.name)
+                if head is not model:  # beside votes it never was trained
+                    head = head.retrained(head.problem.dataset.train)
+                model = head
+        options = {key: given.config[key] for key in ("accounting", "counting")}
+        release = ReplayedRelease(model, queries, mechanism, options, opened.conditions)
+        found = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
+        return Audited.of(opened.trained.finished, found, NOTES)
 
 
 NOTES = (
     OWNER,
-    "a replay compares this run with the neighbours that were trained, on one recorded release each: what differs on other "
-    "data, or after other draws, is not seen, nor whether a draw has the distribution that it names",
+    "a replay compares one recorded release of this run with the neighbours that were trained: what differs on other data, "
+    "or after other draws, is not seen, nor whether a draw has the distribution that it names",
 )

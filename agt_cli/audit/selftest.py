@@ -26,7 +26,6 @@ from agt.audit.mechanism import (
     LabellingPair,
     NeighbourPair,
     Problems,
-    Scaled,
     Side,
     TrialPlan,
     audit_line,
@@ -67,7 +66,9 @@ from agt_cli.audit.certificate import Auditor, Certificate
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_cli.audit.job import Audited, AuditInputs, found
 from agt_cli.audit.prediction import Answers, Counters, Stage, alike, judged, most_telling
+from agt_cli.audit.replay import ReplayedRelease
 from agt_cli.audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
@@ -172,15 +173,29 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
     return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence), release=release)[-1]
 
 
-def sums_with_less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
-    """Noisy statistics of one record and of none, drawn with so much of the noise that is due."""
-    heads, due = Scaled.without_data(1.0, 2)
-    noises = SumNoises(*(share * noise for noise in astuple(due.noises)))
+class LessNoise(NoisyStatistics):
+    """Noisy statistics with 80 % of the noise that is due."""
 
-    def release(vector: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
-        return due.drawn(vector, moves, guarantee, source, noises)
+    def noises(self, head: LinearModel) -> SumNoises:
+        """What it draws."""
+        return SumNoises(*(0.8 * noise for noise in astuple(super().noises(head))))
 
-    return audit_weights(NoisyStatistics(mu=1.0), heads, plan_of(seed, 200, confidence), release=release)[-1]
+
+class UntilRight(RandomizedResponse):
+    """Randomized response that draws again until the first label is the model's own."""
+
+    def release(self, predictions: np.ndarray, *given: Any) -> np.ndarray:
+        """The last draw."""
+        labels = super().release(predictions, *given)
+        return labels if labels[0] == predictions[0] else self.release(predictions, *given)
+
+
+def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
+    """A release of a linear head, recorded and replayed on two neighbours; of the findings the worst."""
+    model = headed(seed)
+    queries = model.problem.dataset.train.features
+    release = ReplayedRelease(model, queries, mechanism, conditions=model.conditions)
+    return worst(release.findings(2, np.random.default_rng(seed)))
 
 
 def no_determinant(seed: int) -> Finding:  # no chance in it
@@ -563,7 +578,8 @@ PLANTED: dict[str, Plant] = {
     "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
-    "noisy statistics whose noise is 20 % too small": sums_with_less_noise,
+    "noisy statistics whose noise is 20 % too small": partial(replayed, mechanism=LessNoise(mu=1.0)),
+    "a label that is drawn until it is right": partial(replayed, mechanism=UntilRight(eps=1.0)),
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
     "labels between two heads, drawn for another budget": answered,
@@ -605,7 +621,8 @@ SOUND: dict[str, Plant] = {
     "the best of many events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(half_the_noise, moves=1.0, confidence=SURE),
     "released weights whose noise is as it should be": partial(less_noise, share=1.0, confidence=SURE),
-    "noisy statistics as they are": partial(sums_with_less_noise, share=1.0, confidence=SURE),
+    "noisy statistics as they are": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
+    "a label that is drawn once": partial(replayed, mechanism=RandomizedResponse(eps=1.0)),
     "answers debited at their cost": counted,
     "objective perturbation as it is": objective_perturbation,
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
