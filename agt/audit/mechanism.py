@@ -44,23 +44,23 @@ Formal guarantees
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Literal, cast
 
 import numpy as np
-from scipy.special import expit, ndtri, softmax
+from scipy.special import expit, ndtri, ndtri_exp, softmax
 from scipy.stats import chi2
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
-from agt.audit.findings import Finding, Outcome, Strength, least
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples, least
 from agt.audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, GaussianDP, Guarantee
+from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
@@ -75,6 +75,10 @@ from agt.training.erm import TiltedErm, solve
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
+CLOSE = 1e-9  # of a cost in decimals to one in floats, where it is less
+ABOVE = 1e-6  # where it is more: the accountant rounds up
+MU_ERROR = 1e-10  # of mu, in double precision
+LOTS = (1, 8, 100)  # answers whose costs are worked out again
 BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
 
@@ -189,6 +193,62 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     return Exact(max([0.0, *(float(UPWARDS.ln(UPWARDS.divide(*each))) for each in parts)]), exceeds)
 
 
+def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
+    """Say whether a ledger was debited anything but what so many answers of each guarantee cost.
+
+    The auditor's own formulas: n answers cost n eps and n delta; n Gaussian ones n mu^2, and
+    infinitely much pure eps; the square of n eps-DP ones is ``square_of_responses``.
+    """
+    due = np.zeros(3)
+    for guarantee, size in lots:
+        eps, mu = getattr(guarantee, "eps", math.inf), getattr(guarantee, "mu", None)
+        square = square_of_responses(eps, size) if mu is None else size * mu**2
+        due += np.array([size * eps, size * getattr(guarantee, "delta", 0.0), square])
+    pure, leak, square = float(spent.pure), float(spent.leak), float(spent.square)
+    same = math.isclose(pure, due[0], rel_tol=CLOSE) and math.isclose(leak, due[1], rel_tol=CLOSE)
+    mu = math.sqrt(due[2])
+    lowest = max(0.0, mu - MU_ERROR) ** 2 * (1 - CLOSE)
+    return not (same and lowest <= square <= (mu + MU_ERROR) ** 2 * (1 + ABOVE))
+
+
+def square_of_responses(eps: float, size: int) -> float:
+    """mu^2 for which ``size`` randomized responses together are just mu-GDP, within ``MU_ERROR`` of mu.
+
+    Of the tests "at least j of the answers are true" the one that tells most. Tails of the binomial
+    are summed in ``Decimal``, of 60 digits, with no code of the accountant's.
+
+    Args:
+        eps: of each response.
+        size: how many, up to 1,000, of which the accountant makes one block.
+    """
+    with localcontext(prec=60):
+        odds = Decimal(eps).exp()
+        powers = accumulate([odds] * size, Decimal.__mul__, initial=Decimal(1))
+        terms = [math.comb(size, truths) * power for truths, power in enumerate(powers)]
+        whole = sum(terms)
+        below = [total / whole for total in accumulate(terms)][:-1]
+        above = [total / whole for total in accumulate(reversed(terms))][:-1]
+        points = list(map(_quantile, above, reversed(below)))
+    return max(map(float.__add__, points, reversed(points))) ** 2
+
+
+def _quantile(tail: Decimal, rest: Decimal) -> float:
+    """Phi^-1 of a tail, which with ``rest`` makes 1."""
+    lower = float(ndtri_exp(float(min(tail, rest).ln())))
+    return lower if tail <= rest else -lower
+
+
+def audit_debits(mechanism: Mechanism | CertifiedQuantile) -> Finding:
+    """Hold what a ledger is debited for some answers against the auditor's own formula."""
+    guarantee = mechanism.guarantee
+    wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
+    return counterexamples(
+        f"{mechanism.name}: what a ledger is debited", f"answers cost what their guarantee, {guarantee}, says",
+        f"the costs of {', '.join(map(str, LOTS))} answers, by the auditor's own formulas", "nothing was drawn",
+        "differences", float(wrong), f"{wrong} of {len(LOTS)} costs differ from the auditor's", "a difference of 1e-6",
+    )  # fmt: skip
+
+
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
     """The pairs of evidence that two neighbours can have, where evidence takes these values and no others between them.
 
@@ -255,7 +315,7 @@ def audit_alone(
         values: that evidence takes, as of ``neighbouring_pairs``.
 
     Returns:
-        (findings of its table at all pairs, then of what it drew; the losses of all pairs).
+        (findings of its table at all pairs, of what it drew, of what is debited; the losses of all pairs).
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     worst, exact = max(losses, key=lambda one: one[1].rank)
@@ -265,7 +325,7 @@ def audit_alone(
     plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
     table = table_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
     drawn = (finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:])
-    return (table, *drawn), losses
+    return (table, *drawn, audit_debits(mechanism)), losses
 
 
 def tested(subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan) -> TestedClaim:
