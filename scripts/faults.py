@@ -314,10 +314,11 @@ class Account:
     words: tuple[str, ...]
     prior: tuple[tuple[str, ...], ...] = ()
     entries: int = 2
+    again: Callable[[], int] | None = None
 
     def case(self) -> Case:
         """As the injector takes it."""
-        return Case(partial(agt, "ledger", *self.words), self.check, self.after, self.before, compose_noted)
+        return Case(partial(agt, "ledger", *self.words), self.check, self.after, self.before, compose_noted, self.again)
 
     def before(self, home: Path) -> None:
         """A run, and what was done with the ledger before."""
@@ -342,7 +343,7 @@ class Account:
 
     def after(self, home: Path, again: Ended) -> list[str]:
         """Given again it is done, once; or it says that it was done."""
-        known = ("exists already", "have a ledger already", "is there already")
+        known = ("there is one already", "have a ledger already", "something is there already")
         told = again.code == 2 and any(words in again.err for words in known)
         faults = [] if again.code == 0 or told else [f"given again it ends with {again.code}: {again.err[-400:]}"]
         now = self.entries_of(home)
@@ -350,6 +351,15 @@ class Account:
         if verified(home, "ledger", "verify", "people"):
             faults.append("the ledger does not verify")
         return faults + left_over(home)
+
+
+def init_again(*words: str) -> int:
+    """As its messages say: a head that an interrupted init left is deleted; a ledger that is there admits the table."""
+    code = agt("ledger", *words)
+    if code and not Path("ledgers/people.ledger").exists():
+        Path("stick/people.head").unlink()
+        return agt("ledger", *words)
+    return agt("ledger", "admit", "people", "run=run") if code else code
 
 
 LINES = "".join(json.dumps({"id": n, "record": {"x1": n / 4, "x2": 1.0}}) + "\n" for n in range(SESSION))
@@ -370,7 +380,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ).case,
     "unlearn": Erasure().case,
     "unlearn, noted": Erasure(("method=certificate",)).case,
-    "ledger init": Account((*INIT, "head=stick"), entries=2).case,
+    "ledger init": Account((*INIT, "head=stick"), again=partial(init_again, *INIT, "head=stick")).case,
     "ledger admit": Account(("admit", "people", f"data={'e' * 32}", "table=accounts"), (INIT,), 3).case,
     "ledger head": Account(("admit", "people", "head=stick"), (INIT,), 3).case,
     "ledger head moved": Account(("admit", "people", "head=other.head"), ((*INIT, "head=stick"),), 3).case,
