@@ -8,6 +8,7 @@
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
 # make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
+# make faults   predict, unlearn and ledger stopped at each write, sync and rename (Linux, gcc; hours): ONLY=labels for one
 # make golden   the files that many command lines write, by this tree and by BASE=REV: ONLY='box ledger' for some chains
 # make size     statements, files, imports and functions of each folder; fails nothing
 # make triton the GPU kernel's tests under Triton's interpreter, without a GPU
@@ -30,7 +31,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary golden size triton gpu wheel clean
+.PHONY: run test pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden size triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -101,6 +102,9 @@ SEED ?= 0
 
 adversary: $(VENV)/.tools
 	$(VENV)/bin/python scripts/adversary.py --trials $(TRIALS) --seed $(SEED)
+
+faults: $(VENV)/.tools
+	$(VENV)/bin/python scripts/faults.py $(if $(ONLY),--only "$(ONLY)")
 
 BASE ?= 837fd68
 ONLY ?=

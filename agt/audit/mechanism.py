@@ -44,23 +44,23 @@ Formal guarantees
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Literal, cast
 
 import numpy as np
-from scipy.special import expit, ndtri, softmax
+from scipy.special import expit, ndtri, ndtri_exp, softmax
 from scipy.stats import chi2
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
-from agt.audit.findings import Finding, Outcome, Strength, least
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples, least
 from agt.audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, GaussianDP, Guarantee
+from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
@@ -74,6 +74,9 @@ from agt.training.erm import TiltedErm, solve
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
+CLOSE = 1e-9  # of a cost in decimals to one in floats
+MU_CLOSE, MU_ERROR = 1e-7, 1e-10  # of mu: the accountant rounds up; and in double precision
+LOTS = (1, 8, 100)  # answers whose costs are worked out again
 BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
 
@@ -188,6 +191,51 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     return Exact(max([0.0, *(float(UPWARDS.ln(UPWARDS.divide(*each))) for each in parts)]), exceeds)
 
 
+def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
+    """Say whether a ledger was debited anything but what so many answers of each guarantee cost.
+
+    The auditor's own formulas: n answers cost n eps and n delta; n Gaussian ones n mu^2, and
+    infinitely much pure eps; the square of n eps-DP ones is ``square_of_responses``.
+    """
+    due = np.zeros(3)
+    for guarantee, size in lots:
+        eps, mu = getattr(guarantee, "eps", math.inf), getattr(guarantee, "mu", None)
+        square = square_of_responses(eps, size) if mu is None else size * mu**2
+        due += np.array([size * eps, size * getattr(guarantee, "delta", 0.0), square])
+    same = np.isclose([float(spent.pure), float(spent.leak)], due[:2], rtol=CLOSE, atol=0).all()
+    mu, paid = math.sqrt(due[2]), math.sqrt(spent.square)
+    return not (same and math.isclose(paid, mu, rel_tol=MU_CLOSE, abs_tol=MU_ERROR))
+
+
+def square_of_responses(eps: float, size: int) -> float:
+    """mu^2 for which ``size`` randomized responses together are just mu-GDP, within ``MU_ERROR`` of mu.
+
+    Of the tests "at least j of the answers are true" the one that tells most. Tails of the binomial
+    are summed in ``Decimal``, of 60 digits, with no code of the accountant's.
+
+    Args:
+        eps: of each response.
+        size: how many, up to 1,000, of which the accountant makes one block.
+    """
+    with localcontext(prec=60):
+        odds = Decimal(eps).exp()
+        terms = [math.comb(size, truths) * odds**truths for truths in range(size, -1, -1)]
+        *sums, whole = accumulate(terms)
+        points = [float(ndtri_exp(float((some / whole).ln()))) for some in sums]
+    return max(map(float.__add__, points, reversed(points))) ** 2
+
+
+def audit_debits(mechanism: Mechanism) -> Finding:
+    """Hold what a ledger is debited for some answers against the auditor's own formula."""
+    guarantee = mechanism.guarantee
+    wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
+    return counterexamples(
+        f"{mechanism.name}: what a ledger is debited", f"answers cost what their guarantee, {guarantee}, says",
+        f"the costs of {', '.join(map(str, LOTS))} answers, by the auditor's own formulas", "nothing was drawn",
+        "differences", float(wrong), f"{wrong} of {len(LOTS)} costs differ from the auditor's", "a difference of 1e-6",
+    )  # fmt: skip
+
+
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
     """The pairs of evidence that two neighbours can have, where evidence takes these values and no others between them.
 
@@ -254,7 +302,7 @@ def audit_alone(
         values: that evidence takes, as of ``neighbouring_pairs``.
 
     Returns:
-        (findings of its table at all pairs, then of what it drew; the losses of all pairs).
+        (findings of its table at all pairs, of what it drew, of what is debited; the losses of all pairs).
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     worst, exact = max(losses, key=lambda one: one[1].rank)
@@ -264,7 +312,7 @@ def audit_alone(
     plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
     table = table_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
     drawn = (finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:])
-    return (table, *drawn), losses
+    return (table, *drawn, audit_debits(mechanism)), losses
 
 
 def tested(subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan) -> TestedClaim:

@@ -43,12 +43,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.special import expit, ndtri
+from scipy.special import ndtri
 from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome, counterexamples
-from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
+from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences, unpaid
 from agt.audit.neighbours import NOMINAL, labels_of, members_margins, retrained, with_added, without
 from agt.certificates.votes import count_votes
 from agt.data.dataset import CONTENT, UNANSWERED, UNLABELLED, DataError, Records
@@ -424,7 +424,6 @@ def _across(query: np.ndarray) -> np.ndarray:
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
 TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
-CLOSE = 1e-9  # of a cost in decimals to one in floats
 RULES = (
     ("the ledger is debited exactly what is claimed", "a call with queries twice"),
     ("a repeated question is answered as before, and free", "the same call again"),
@@ -654,23 +653,6 @@ class Counters:
             f"{len(wrong)} test ledgers of their own", "differences", float(many),
             f"{claim}: {f'{many} differences' if many else 'so it was, on both sides'}", "a single one",
         )  # fmt: skip
-
-
-def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
-    """Whether a ledger was debited anything but what so many answers of each guarantee cost, by the auditor's own formula.
-
-    Of n answers: n eps, n delta, and n mu^2 of Gaussian ones, whose pure eps is infinite. The mu^2 of n eps-DP answers,
-    randomized response among them, is at least twice its Kullback-Leibler divergence, n eps tanh(eps/2): that grows with
-    what can be told, and of a Gaussian pair is mu^2/2. It is at most n times the square of one answer's own mu.
-    """
-    due = np.zeros(4)
-    for guarantee, size in lots:
-        eps, mu = getattr(guarantee, "eps", math.inf), getattr(guarantee, "mu", None)
-        squares = (2 * eps * math.tanh(eps / 2), (2 * float(ndtri(expit(eps)))) ** 2) if mu is None else (mu**2, mu**2)
-        due += size * np.array([eps, getattr(guarantee, "delta", 0.0), *squares])
-    pure, leak, square = float(spent.pure), float(spent.leak), float(spent.square)
-    same = math.isclose(pure, due[0], rel_tol=CLOSE) and math.isclose(leak, due[1], rel_tol=CLOSE)
-    return not (same and due[2] * (1 - CLOSE) <= square <= due[3] * (1 + CLOSE))
 
 
 def _different(*wrong: bool | np.ndarray) -> int:

@@ -93,6 +93,21 @@ def test_without_a_run(agt: Agt, words: tuple[str, ...], code: int, part: str) -
     assert part in said.out + said.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mechanism=randomized_response", "mechanism.eps=1"),
+        ("mechanism=randomized_response", "mechanism.eps=1", "mechanism.delta=1e-5"),
+        ("mechanism=gaussian_margin", "mechanism.mu=1"),
+    ],
+)
+def test_without_a_run_by_its_own_settings(agt: Agt, words: tuple[str, ...]) -> None:
+    """What is worked out without a draw stands: the table, and what answers cost."""
+    said = agt("audit", "mechanism", *words, "--json")
+    certain = [each for each in findings(said) if each["strength"] == "certain"]
+    assert [each["outcome"] for each in certain] == ["not contradicted"] * 2
+
+
 def test_no_neighbour_is_no_mistake_of_the_settings(
     agt: Agt, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

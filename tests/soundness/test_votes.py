@@ -4,6 +4,7 @@ And votes of linear heads under substitute, whose members count single edits.
 """
 
 from dataclasses import replace
+from hashlib import blake2b
 from itertools import permutations
 from typing import Any
 
@@ -104,6 +105,20 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
     mixed = records(model).take(np.random.default_rng(seed).permutation(200))
     for some, again in zip(model._dealt(records(model)), model._dealt(mixed), strict=True):
         assert some.ids.tolist() == again.ids.tolist() == sorted(again.ids.tolist())
+
+
+@pytest.mark.parametrize("key", ["agt", "drawn by the owner"])
+def test_each_member_has_the_units_that_the_hash_under_the_key_gives_it(key: str) -> None:
+    """By BLAKE2b as its paper's library has it: two ensembles of one key, and no others, deal alike."""
+    units, ensemble = np.array([f"person {at}" for at in range(200)]), EnsembleConfig(members=7, slices=3, key=key)
+
+    def dealt(kind: str, count: int) -> list[int]:
+        secret = blake2b(f"{kind}/{key}".encode(), digest_size=32).digest()
+        hashes = (blake2b(name.encode(), digest_size=8, key=secret).digest() for name in units.tolist())
+        return [int.from_bytes(digest, "little") % count for digest in hashes]
+
+    assert shards(units, ensemble).tolist() == dealt("shard", 7)
+    assert ensemble.dealing.of(units).tolist() == dealt("slice", 3)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "remove"])

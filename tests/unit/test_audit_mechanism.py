@@ -1,6 +1,9 @@
 """Audits of release mechanisms and of released weights: what leaks more than it claims is caught, what does not is not."""
 
+import math
 from functools import cache, partial
+from itertools import product
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from agt.audit.mechanism import (
     neighbouring_pairs,
     neighbours,
     search,
+    square_of_responses,
 )
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
@@ -82,6 +86,30 @@ class TestExactly:
             ways = [(a, b) for one in (sides, mirrored) for a, b in (one, one[::-1])]
             assert any(way in listed for way in ways), gap
 
+    def test_an_audit_as_it_is_called_sees_a_table_of_twice_the_delta(self) -> None:
+        """``agt audit mechanism`` has no draws that would: a chance of 1e-5 is met by nobody."""
+        findings, _ = audit_alone(RandomizedResponse(eps=1.0, delta=1e-5), range(101), plan(trials=50))
+        assert not findings[0].violated
+
+    @pytest.mark.parametrize("given", [{"eps": 1.0}, {"eps": 1.0, "delta": 1e-5}])
+    def test_an_audit_as_it_is_called_works_out_what_answers_cost(self, given: dict[str, Any]) -> None:
+        findings, _ = audit_alone(RandomizedResponse(**given), range(101), plan(trials=50))
+        assert findings[-1].measure == "differences"
+        assert not findings[-1].violated
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("eps", [0.2, 1.0, 5.0])
+def test_responses_are_as_gaussian_as_the_best_of_all_tests_says(eps: float, size: int) -> None:
+    """Against every sequence of answers, likeliest first: no test of it goes beyond the curve, and one reaches it."""
+    chance, outcomes = 1 / (1 + math.exp(-eps)), list(product((0, 1), repeat=size))
+    sides = [[math.prod(p if bit else 1 - p for bit in bits) for bits in outcomes] for p in (chance, 1 - chance)]
+    ordered = sorted(range(len(outcomes)), key=lambda place: sides[1][place] / sides[0][place])
+    hits, alarms = (np.cumsum([side[place] for place in ordered])[:-1] for side in sides)
+    losses = NormalDist().inv_cdf
+    mu = max(losses(hit) - losses(alarm) for hit, alarm in zip(hits, alarms, strict=True))
+    assert square_of_responses(eps, size) == pytest.approx(mu**2, rel=1e-9)
+
 
 class TestDraws:
     def test_a_label_that_tells_is_found_among_many(self) -> None:
@@ -100,7 +128,7 @@ class TestDraws:
         """Of two pairs each has its share of the error probability; the table of all pairs stands beside."""
         findings, losses = audit_alone(RandomizedResponse(eps=0.7, classes=5), range(20), plan(choosing="fixed"))
         assert len(losses) == 20
-        assert all(finding.confidence == pytest.approx(0.975) for finding in findings[1:])
+        assert all(finding.confidence == pytest.approx(0.975) for finding in findings[1:-1])
         assert not any(finding.violated for finding in findings)
         gap, _ = audit_alone(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
         bounds = [f.found for f in gap if f.violated and f.strength is Strength.CONFIDENT]

@@ -11,6 +11,7 @@ import pytest
 
 from agt.api import fit
 from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.mechanism import unpaid
 from agt.audit.neighbours import retrained, without
 from agt.data.dataset import CONTENT
 from agt.data.labelled import Declared
@@ -31,7 +32,6 @@ from agt_cli.audit.prediction import (
     event_of,
     event_of_sum,
     names_into,
-    unpaid,
 )
 from agt_cli.audit.selftest import COMPUTE, crowd, fitted
 
@@ -72,7 +72,8 @@ COSTS: list[tuple[Guarantee, int, dict[str, float], bool]] = [
       for size in (1, 3, 1000)),
     (PureDP(1.0), 8, {"pure": 0.5}, True),
     (PureDP(1.0), 8, {"square": 0.5}, True),
-    (PureDP(0.1), 8, {"square": 0.5}, True),
+    *((PureDP(eps), size, {"square": share}, True)
+      for eps, share in ((0.1, 0.98), (1.0, 0.98), (1.0, 1.02)) for size in (1, 8, 100)),
     (ApproximateDP(1.0, 1e-6), 8, {"leak": 0.5}, True),
     (GaussianDP(1.0), 8, {"square": 0.5}, True),
     (GaussianDP(1.0), 8, {"square": 1.0001}, True),

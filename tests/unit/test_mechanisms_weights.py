@@ -30,6 +30,15 @@ def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:
     assert not release_weights(theta[:1, :2], 0.03, GaussianDP(0.5), SystemRandomness()).simulated
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 3), (4, 5)])
+def test_every_weight_has_noise_of_its_own(shape: tuple[int, ...]) -> None:
+    """Not one of them is the head's, and no two have the same."""
+    theta = np.full(shape, 0.25)
+    noise = release_weights(theta, 1.0, GaussianDP(1.0), SeededRandomness(3)).weight - theta
+    assert (noise != 0).all()
+    assert len(np.unique(noise)) == noise.size
+
+
 def test_rounding_is_to_the_nearest_multiple() -> None:
     """The same draws for a weight and for one that is a whole number of steps more: released as many steps apart."""
     theta = np.array([0.1])

@@ -1,6 +1,7 @@
 """Releases from a model, without a command line: the claim before the evidence, everything before the draw."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,14 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
-from agt.mechanisms.claims import APART, prepare_labels, prepare_quantile, prepare_weights, totals_of
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.claims import APART, Output, prepare_labels, prepare_quantile, prepare_weights, totals_of
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import CertifiedQuantile, NoisyArgmax
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
+from agt_cli.releasing.release import ReleaseRequest
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
 BROKEN = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == "c" else c for c in HELD)
@@ -117,3 +119,18 @@ def test_totals_are_shown_where_they_say_something() -> None:
     assert [total.delta for total in totals_of(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
     assert [total.delta for total in totals_of(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]
     assert totals_of(GaussianDP(0.1), 1, 1e-5)[0].eps == pytest.approx(0.35, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("output", "guarantee"),
+    [(Output.WEIGHTS, GaussianDP(0.5)), (Output.WEIGHTS, ApproximateDP(0.5, 1e-6)), (Output.LABELS, GaussianDP(0.5))],
+)
+def test_a_ledger_is_charged_the_guarantee_that_is_claimed(output: Output, guarantee: Guarantee, tmp_path: Path) -> None:
+    environment = {"data_digest": "d" * 32, "dataset": "table"}
+    run = SimpleNamespace(environment=environment, config={}, folder=tmp_path, digest="sha256:" + "a" * 64)
+    opened: Any = SimpleNamespace(trained=SimpleNamespace(finished=run))
+    nothing: Any = None
+    request = ReleaseRequest(nothing, "rigorous", "distance", opened, nothing, nothing, nothing)
+    charge = request.charge(SimpleNamespace(guarantee=guarantee, output=output), "release_weights")  # type: ignore[arg-type]
+    assert charge.guarantee == guarantee
+    assert charge.output == output.value
