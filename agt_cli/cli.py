@@ -88,7 +88,7 @@ def _dispatch(arguments: list[str]) -> int:
         command = usage.COMMANDS[name]
         given = usage.settings_of_sweep(rest) if command.recorded else rest
         options = configuration.parse_options(given, command.config)
-        if options.cfg or options.info:
+        if options.cfg:
             configuration.show(options)
             return 0
         if options.multirun:
@@ -154,6 +154,10 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             command that several processes have no use for.
     """
     _check_command(name, rest)
+    for word in rest:
+        key, equals, _ = word.partition("=")
+        if instead := usage.OLD_SPELLINGS.get(f"{name} {key}{equals}") or usage.OLD_SPELLINGS.get(key):
+            raise ConfigError(f"{word}: {instead}")
     rest = usage.settings_from_words(name, rest)
     for word in rest:
         key, equals, value = word.lstrip("+").partition("=")

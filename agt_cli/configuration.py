@@ -126,7 +126,6 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
     modes.add_argument("--run", "-r", action="store_true")
     modes.add_argument("--multirun", "-m", action="store_true")
     modes.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    modes.add_argument("--info", "-i", const="all", nargs="?", choices=usage.INFO)
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--package", "-p")
     parser.add_argument("--config-name", "-cn", default=name)
@@ -164,13 +163,10 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
 
 
 def show(options: Namespace) -> None:
-    """Print what ``--cfg`` or ``--info`` asks for."""
+    """Print what ``--cfg`` asks for."""
     logging.raiseExceptions = False  # a log line that nobody reads is no error
     with library() as hydra:
-        if options.cfg:
-            hydra.show_cfg(options.config_name, options.overrides, options.cfg, options.package, options.resolve)
-        else:
-            hydra.show_info(options.info, options.config_name, options.overrides)
+        hydra.show_cfg(options.config_name, options.overrides, options.cfg, options.package, options.resolve)
 
 
 def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:

@@ -94,14 +94,12 @@ def run_job(
     with ExitStack() as stack:
         stack.enter_context(trusting(trusted_by(settings)))
         settings = {key: value for key, value in settings.items() if key != TRUST}
-        stack.callback(refresh_index, folder, settings.get("output_dir"), console)
         settings = resolve_settings(command, settings, overrides, console)
         if sweep and (folder / "status.json").exists():  # queued again by a cluster: what it drew must not be forgotten
             raise ConfigError(f"{folder}: a job that was stopped in its middle; the same line runs it anew, beside it")
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
             folder, settings = again.folder, again.config
-            stack.callback(refresh_index, folder, settings.get("output_dir"), console)
         record = RunRecord(folder, command, settings, again)
         if sweep:
             stack.enter_context(record)
@@ -119,8 +117,7 @@ def run_job(
         result = task.run(configured, record, console)
     if "digest" not in result:  # of an answer line by line, stdout has the answers
         (console.note if str(settings.get("inputs")) == "-" else console.say)(f"digest: {record.digest}")
-    index = Path(str(settings.get("output_dir"))) / "index.html"
-    console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
+    console.note(f"to look at: {folder / 'report.html'}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 
@@ -153,23 +150,6 @@ def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
         return signature(command, settings)
     except (AgtError, OSError):
         return ""
-
-
-def refresh_index(folder: Path, outputs: object, console: Console) -> None:
-    """List what just ended, however it ended; whatever goes wrong with that is no failure of the command.
-
-    Args:
-        folder: of the run, or of the sweep.
-        outputs: where all runs are.
-    """
-    from agt_cli.commands.runs import refresh
-
-    outputs = Path(str(outputs))
-    if folder.resolve().is_relative_to(outputs.resolve()) and folder.exists():
-        try:
-            refresh(outputs)
-        except Exception as error:
-            console.note(f"note: the index of all runs could not be written ({error})")
 
 
 # -- what a job computes ---------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from agt_cli.errors import failure
 from agt_cli.jobs import (
     command_line,
     erasing,
-    refresh_index,
     resolve_settings,
     run_job,
     signature_or_empty,
@@ -198,7 +197,6 @@ class Sweep:
             ended = [job if job.before else _as_it_ended(job, results.get(job.folder, {})) for job in jobs]
             self.table = JobTable(self.folder, self.command, ended)
             self.table.write()
-            refresh_index(self.folder, self.jobs[0].settings.get("output_dir"), self.console)
         for job in ended:
             if job.error and (self.elsewhere or job.state != "failed"):  # in this process it has said so itself
                 self.console.error(f"{job.label}: {job.error}")

@@ -26,14 +26,11 @@ FLAGS = (
     ("--version", "print the version"),
     ("-h, --help", "this help; after a command, the command's"),
 )
-INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-"""What --info may be asked for."""
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
     ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
     ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
     ("--cfg job", "print the composed configuration instead of running"),
-    ("--info, --hydra-help", "Hydra's own help"),
 )
 SWEEPS = (
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
@@ -46,10 +43,15 @@ ALSO = (
 )
 OPTIONS = (
     *("--json", "-q", "--quiet", "-v", "--verbose", "--version", "--help"),
-    *("--multirun", "--cfg", "--resolve", "--info", "--hydra-help", "--config-dir"),
+    *("--multirun", "--cfg", "--resolve", "--hydra-help", "--config-dir"),
 )
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
-"""Hydra's options that take the word after them; --info may."""
+"""Hydra's options that take the word after them."""
+
+_LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
+_INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
+OLD_SPELLINGS = {"runs where=": _LIST, "runs sort=": _LIST, "--info": _INFO, "-i": _INFO}
+"""What a command took once, behind its name where other commands have it -> what to do now."""
 
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
@@ -265,21 +267,21 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "agt_cli/commands/doctor",
         "doctor",
-        "versions, device, kernels, threads, floating point and disk: what is wrong, and what to do",
+        "device, kernels and floating point: what is wrong, and what to do",
         (
             "agt doctor",
-            "agt doctor data_dir=/data --json",
+            "agt doctor --json",
         ),
         recorded=False,
     ),
     "runs": Command(
         "agt_cli/commands/runs",
         "runs",
-        "what was run, the newest first: chosen by settings and results, sorted, or side by side; writes nothing",
+        "what was run, the newest first: chosen by state, data set or kind, or side by side; writes nothing",
         (
             "agt runs                                      every run below outputs/",
             "agt runs command=train state=failed since=2026-01-31",
-            "agt runs data=adult 'where=test_accuracy>0.8 and training.lr<=0.1' sort=test_accuracy",
+            "agt runs data=adult kind=erm limit=null --json",
             "agt runs compare=[2026-01-31_12-00-00-000000,2026-02-01_09-30-00-000000]",
         ),
         recorded=False,
@@ -383,11 +385,7 @@ def bare_words(rest: Sequence[str]) -> list[int]:
 def _options(rest: Sequence[str]) -> list[int]:
     """Where options stand, and the words that they take."""
     before = ["", *rest]
-    return [
-        place
-        for place, word in enumerate(rest)
-        if word.startswith("-") or before[place] in WITH_VALUE or (before[place] in ("--info", "-i") and "=" not in word)
-    ]
+    return [place for place, word in enumerate(rest) if word.startswith("-") or before[place] in WITH_VALUE]
 
 
 def _readable(word: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PAGES = ("index.html", "overview.html", "report.html")
+PAGES = ("overview.html", "report.html")
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844), "narrow": (360, 740)}
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 TEST = """

@@ -1,62 +1,33 @@
-"""agt doctor: is this machine, and this folder, fit for agt, and what is to be done where it is not?
+"""agt doctor: whether kernels and floating point of this machine are as the proofs take them to be."""
 
-Looked at are versions, the device and its kernels, floating point as the proofs take it to be, and the disk where runs go.
-"""
-
-import fcntl
-import os
-import shutil
-import sys
-import tempfile
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.metadata import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
-import agt_cli
 from agt.errors import CheckError, UnsoundError
 from agt.kernels import select
-from agt.provenance import package_version
 from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
 COLUMNS = ("check", "stands", "seen, and what to do")
-DISTRIBUTION = "agt-certified"
 ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53  # not known to a compiler, which would work sums out beforehand
-MIN_FREE_BYTES = 2**30
 
 
-@dataclass(frozen=True)
-class DoctorConfig:
-    """Where runs are written, and where data sets are looked for."""
-
-    output_dir: Path
-    data_dir: Path
+def configure(config: Mapping[str, Any]) -> None:
+    only_keys(config, ())
 
 
-def configure(config: Mapping[str, Any]) -> DoctorConfig:
-    only_keys(config, ("output_dir", "data_dir"))
-    return DoctorConfig(Path(str(config["output_dir"])).expanduser(), Path(str(config["data_dir"])).expanduser())
-
-
-def run(config: DoctorConfig, console: Console) -> dict[str, Any]:
+def run(config: None, console: Console) -> dict[str, Any]:
     """Look, and say what was seen.
 
     Raises:
         CheckError: something is a problem.
     """
     findings = Findings()
-    check_versions(findings)
     check_compute(findings)
-    check_disk(config.output_dir, findings)
     checks = findings.checks
     console.table("agt doctor", COLUMNS, [check.cells for check in checks])
     problems = [check for check in checks if check.state is CheckState.PROBLEM]
@@ -65,44 +36,6 @@ def run(config: DoctorConfig, console: Console) -> dict[str, Any]:
         raise CheckError(f"{len(problems)} of {len(checks)} checks are problems", {"command": "doctor", **result})
     console.say(f"no problem in {len(checks)} checks; a note is nothing that agt cannot work with")
     return result
-
-
-# -- versions ----------------------------------------------------------------------------------------------------------
-
-
-def check_versions(findings: Findings) -> None:
-    """Python and packages against what agt asks for."""
-    with findings.looking("versions"):
-        python, requirements = declared_versions()
-        here = ".".join(map(str, sys.version_info[:3]))
-        findings.compare("python", here in python, f"{here} ({python} is needed)", f"{here}, and {python} is needed")
-        needed = [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
-        wrong = [one for one in needed if not _is_met(one)]
-        for one in wrong:
-            there = package_version(one.name) or "no version"
-            words = f"{one.name}: {there} is installed, and {one.specifier} is needed"
-            findings.problem("packages", words, "install agt again into an environment of its own (make run, or pip)")
-        if not wrong:
-            findings.ok("packages", f"{len(needed)} that agt needs, each in its range; torch {torch.__version__}")
-
-
-def declared_versions() -> tuple[SpecifierSet, list[Requirement]]:
-    """What agt says it needs: of a source tree its pyproject.toml, else what was installed with it."""
-    tree = Path(agt_cli.__file__).resolve().parent.parent / "pyproject.toml"
-    if not tree.is_file():
-        installed = metadata(DISTRIBUTION)
-        return SpecifierSet(installed["Requires-Python"]), [*map(Requirement, installed.get_all("Requires-Dist") or ())]
-    project = tomllib.loads(tree.read_text(encoding="utf-8"))["project"]
-    lines = [f"{line}; extra == '{extra}'" for extra, lines in project["optional-dependencies"].items() for line in lines]
-    return SpecifierSet(project["requires-python"]), [*map(Requirement, (*project["dependencies"], *lines))]
-
-
-def _is_met(requirement: Requirement) -> bool:
-    there = package_version(requirement.name)
-    return there is not None and requirement.specifier.contains(there, prereleases=True)
-
-
-# -- what computes -----------------------------------------------------------------------------------------------------
 
 
 def check_compute(findings: Findings) -> None:
@@ -117,7 +50,6 @@ def check_compute(findings: Findings) -> None:
         findings.note("device", words, "nvidia-smi says why")
     else:
         findings.ok("device", "cpu: this build of PyTorch uses no GPU (for one: make run TORCH_INDEX=..., README)")
-    findings.ok("threads", f"PyTorch {torch.get_num_threads()}; {os.cpu_count()} processors")
     wrong = floating_point()
     right = "rounds to nearest, once, and keeps numbers below 2^-1022: in Python, NumPy and PyTorch"
     findings.compare(
@@ -158,36 +90,3 @@ def floating_point() -> list[str]:
         "PyTorch's products of matrices are not float64's": bool((odd @ odd == 4 * (2**52 + 2**27 + 1)).all()),
     }
     return [words for words, holds in tests.items() if not holds]
-
-
-# -- disk --------------------------------------------------------------------------------------------------------------
-
-
-def check_disk(outputs: Path, findings: Findings) -> None:
-    """Whether runs can be written where they go, and whether locks keep a second process out."""
-    folder = next(folder for folder in (outputs.absolute(), *outputs.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(folder).free
-    words = f"{outputs}: {free / 2**30:.1f} GiB free"
-    try:
-        with tempfile.NamedTemporaryFile(prefix=".agt-doctor-", dir=folder) as file:
-            locked = _lock_excludes(Path(file.name))
-    except OSError as error:
-        words += f", and nothing can be written there ({error.strerror or error})"
-        findings.problem("disk", words, "output_dir=FOLDER")
-        return
-    unsafe = "file locks keep nobody out: two processes could spend one budget, so keep no ledger on this disk"
-    findings.compare("locks", locked, "file locks work", unsafe)
-    if free < MIN_FREE_BYTES:
-        findings.note("disk", f"{words}: little room", "make room, or output_dir=FOLDER")
-    else:
-        findings.ok("disk", words)
-
-
-def _lock_excludes(path: Path) -> bool:
-    with path.open("rb") as first, path.open("rb") as second:
-        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

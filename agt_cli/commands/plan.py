@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
 from pydantic import Field, InstanceOf
 
@@ -11,10 +10,9 @@ from agt.certificates.conditions import Condition, declarations
 from agt.data.dataset import DataError
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import APART, Counting
-from agt.mechanisms.composition import PureDP
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import Offer, Plan, plan
-from agt.mechanisms.published import MECHANISMS, SmoothCauchy, true_loss
+from agt.mechanisms.published import MECHANISMS
 from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.configuration import only_keys
@@ -35,11 +33,8 @@ from agt_cli.report.report_md import (
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
-EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
-DISTANCES = np.arange(0, 101, 5)
-_LINES = "dotted: without noise; dashed grey: always answering the most frequent class"
+FIGURE = "accuracy_by_queries"
 _FIRST_ORDER = "; that of objective_perturbation is to first order in its noise"
-GAPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
 KEYS = ("eps", "delta", "queries", "mechanisms", "counting")
 
 
@@ -97,9 +92,9 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     record.add_metrics(n_queries=len(features), accuracy=evidence.accuracy, mechanisms=", ".join(planned.names))
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
-    captions = draw(record, dataset, planned)
+    caption = draw(record, dataset, planned)
     advice = [*_refusal(opened.conditions), *planned.advice, *([f"Note: {APART}."] if trained.settings.noise else ())]
-    report = plan_report(dataset, words, advice, planned, opened.conditions, captions, record, quality)
+    report = plan_report(dataset, words, advice, planned, opened.conditions, caption, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "recommendation": " ".join(advice)}
@@ -173,89 +168,22 @@ def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
     return grid.rename(columns={"1 queries": "1 query"})
 
 
-def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
-    """Draw the figures; returns their captions by name."""
-    evidence, captions = planned.evidence, dict[str, str]()
-    pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
-    lines: dict[str, Any] = {"level": evidence.accuracy, "floor": evidence.majority}
-
-    def figure(caption: str, data: pd.DataFrame, name: str, *about: Any, **how: Any) -> None:
-        captions[name] = caption
-        curves(record, Curves(name, *about, **how), data)
-
+def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
+    """Draw expected accuracy against the number of queries; returns the figure's caption."""
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
-    figure(
-        f"Expected accuracy against the number of queries that share a total budget; {_LINES}.",
-        table,
-        *("accuracy_by_queries", "queries", "accuracy", "queries", "expected accuracy", dataset),
+    chart = Curves(
+        *(FIGURE, "queries", "accuracy", "queries", "expected accuracy", dataset),
         panels="panel",
         finding=planned.verdict.removesuffix("."),
-        **lines,
+        level=planned.evidence.accuracy,
+        floor=planned.evidence.majority,
     )
-    rows = [
-        {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
-        for name in pure
-        for eps in EPS
-    ]
-    if rows:
-        figure(
-            f"Expected accuracy against the budget of one query; {_LINES}.",
-            pd.DataFrame(rows),
-            *("accuracy_by_eps", "eps", "accuracy", "eps of one query (pure)", "expected accuracy", dataset),
-            finding=_first_above(rows, evidence.majority),
-            **lines,
-        )
-    flips = _flips(pure)
-    if evidence.classes == 2 and len(flips):
-        figure(
-            "Probability of releasing the other label against stable distance, at eps = 1.",
-            flips,
-            *("flips_by_distance", "distance", "flip", "stable distance", "probability of the other label"),
-            "eps = 1 per query",
-            log=False,
-            ylog=True,
-        )
-    figure(
-        "What smooth_cauchy truly gives away when distances are read off a grid {0, gap}, whatever it claims: why a dense "
-        "grid, or counting steps of it, is needed.",
-        _losses(),
-        *("paper_accounting_loss", "gap", "loss", "gap of the k-grid", "true privacy loss of a query"),
-        "smooth_cauchy under accounting=paper",
-        ylog=True,
+    curves(record, chart, table)
+    return (
+        "Expected accuracy against the number of queries that share a total budget; dotted: without noise; dashed grey: "
+        "always answering the most frequent class."
     )
-    return captions
-
-
-def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
-    """Which mechanism beats a constant answer at the least budget."""
-    above = min((row for row in rows if row["accuracy"] > majority), key=lambda row: float(row["eps"]), default=None)
-    if above is None:
-        return f"no mechanism beats the majority ({rate_words(majority)}) up to eps = {EPS[-1]:g}"
-    return f"{above['series']} beats the majority ({rate_words(majority)}) from eps = {above['eps']:.2g}"
-
-
-def _flips(pure: Sequence[str]) -> pd.DataFrame:
-    """Flip probabilities at eps = 1 of the mechanisms that see a distance."""
-    by_distance = [MECHANISMS[name] for name in pure if MECHANISMS[name].needs == "distance"]
-    return pd.DataFrame(
-        [
-            {"distance": int(k), "series": kind.name, "flip": float(p)}
-            for kind in by_distance
-            for k, p in zip(DISTANCES, kind.of(PureDP(1.0), 2).flip_probability(DISTANCES), strict=True)
-        ]
-    )
-
-
-def _losses() -> pd.DataFrame:
-    """What smooth_cauchy claims of a query on a sparse grid, and what it loses."""
-    true = [
-        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": true_loss(SmoothCauchy(eps=eps), (0, gap))}
-        for eps in (0.1, 1.0)
-        for gap in GAPS
-    ]
-    claimed = [{"gap": gap, "series": f"what eps = {eps:g} claims", "loss": eps} for eps in (1.0, 0.1) for gap in (1, 200)]
-    return pd.DataFrame([*true, *claimed])
 
 
 def plan_report(
@@ -264,7 +192,7 @@ def plan_report(
     advice: Iterable[str],
     planned: Plan,
     conditions: tuple[Condition, ...],
-    captions: dict[str, str],
+    caption: str,
     record: RunRecord,
     quality: Quality,
 ) -> str:
@@ -272,16 +200,15 @@ def plan_report(
 
     Args:
         advice: what to use, and what it gives.
-        captions: figure name -> what it shows, the main one first.
+        caption: of the figure.
     """
     evidence, always = planned.evidence, rate_words(planned.evidence.majority)
     tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
-    first, *figures = figures_section(dataset, captions)
     return document(
         f"# What private answers would cost: {plain(dataset)}",
         f"**{plain(quality.verdict or planned.verdict)}**",
         [f"accuracy without noise {rate_words(evidence.accuracy)}; the same answer to all: {always}", *advice],
-        first,
+        *figures_section(dataset, {FIGURE: caption}),
         "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
         f"{plain(queries)}, which are taken to be public{_FIRST_ORDER if tilted else ''}. Nothing was released. The plan "
         "itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice "
@@ -289,8 +216,6 @@ def plan_report(
         "## Accuracy by total budget and number of queries",
         markdown_table(*cells(planned, quality.majority)),
         *quality_section(quality),
-        "## Figures",
-        *figures,
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),

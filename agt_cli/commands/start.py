@@ -34,7 +34,6 @@ from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
 from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, bound, dataset_yaml, from_data
-from agt_cli.commands.runs import refresh
 from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
@@ -209,7 +208,6 @@ def _train(settings: StartSettings, chosen: Sequence[str], console: Console) -> 
         prepared = prepare(run_settings, console)
         model = fit(prepared, run_settings, console)
         quality = write_trained(record, prepared, run_settings, model, perf_counter() - start)
-    refresh(settings.output_dir)
     return record, prepared, model, quality
 
 

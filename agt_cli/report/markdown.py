@@ -282,30 +282,8 @@ def page(title: str, body: str) -> str:
     )
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that scrolls in a box of its own.
-
-    Args:
-        columns: as text.
-        rows: as HTML.
-    """
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    lines = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>\n" for row in rows)
-    return f"{BOX}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
-
-
-def _html_cell(content: str) -> str:
-    """A sentence has room; links and standings are short, whatever their HTML."""
-    return f'<td class="words">{content}</td>' if _sentence(content) and "<" not in content else f"<td>{content}</td>"
-
-
 def _sentence(text: str) -> bool:
     return len(text) >= CLAUSE and " " in text
-
-
-def standing(word: str, look: str) -> str:
-    """A word in the colour, and with the mark, of proved, declared or void."""
-    return f'<span class="standing {look}">{escape(word)}</span>'
 
 
 FOLDED = ("Every number", "Setting", "Setting of the training run")

@@ -52,7 +52,9 @@ start t.csv eps=0 | 2 | eps:
 start digits.csv | 2 | one of agt's own | name=my_digits
 runs state=lost | 2 | state: unknown value 'lost' | killed
 runs command=trian | 2 | command=trian | did you mean 'train'
-runs where=accuracy | 2 | where: 'accuracy' is no comparison
+runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
+train --info config | 2 | --info: | agt COMMAND --cfg all
+runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
 runs since=yesterday | 2 | since=yesterday | 2026-01-31
 train dataset digits | 2 | 'dataset' is no setting | 'dataset=NAME' | digits
 train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'

@@ -1,4 +1,4 @@
-"""agt runs: what was run, chosen, sorted, side by side."""
+"""agt runs: what was run, chosen, side by side."""
 
 import json
 import time
@@ -58,13 +58,11 @@ ALL = ["train/failed", "certify/map", "train/rates_sweep/1", "train/rates_sweep/
         ("since=2025-01-01 command=train state=failed", ["train/failed"]),
         ("data=BLOBS state=done", ["certify/map", *ALL[2:4]]),
         ("kind=linear state=done command=certify", ["certify/map"]),
-        ("where=training.lr<0.4", ["train/rates_sweep/1"]),
-        ("where=n_train>=80|state=done sort=training.lr", ["train/rates_sweep/0", "train/rates_sweep/1"]),
     ],
 )
 def test_what_was_run_is_listed_and_chosen(history: Agt, line: str, expected: list[str]) -> None:
     before = sorted(Path().rglob("*"))
-    said = history(*(word.replace("|", " and ") for word in line.split())).ended(0)
+    said = history(*line.split()).ended(0)
     assert names(said) == expected
     assert sorted(Path().rglob("*")) == before, "nothing is written"
 
@@ -98,6 +96,6 @@ def test_two_thousand_runs_are_listed_in_seconds(agt: Agt) -> None:
         (folder / "status.json").write_text(json.dumps(status))
         (folder / "metrics.json").write_text(json.dumps({"test_accuracy": number / 2000}))
     began = time.perf_counter()
-    said = agt("runs", "where=test_accuracy>0.5", "sort=test_accuracy", "limit=1", "--json")
-    assert (said.json["total"], names(said)) == (999, ["train/1999"])
+    said = agt("runs", "limit=1", "--json")
+    assert (said.json["total"], names(said)) == (2000, ["train/1999"])
     assert time.perf_counter() - began < 10

@@ -97,16 +97,13 @@ def test_expected_accuracy_is_that_of_the_certified_distances(
         assert row.expected_accuracy == pytest.approx(right.mean(), rel=1e-5)
 
 
-def test_figures_with_their_data(plans: Callable[[str], Path]) -> None:
+def test_the_figure_with_its_data(plans: Callable[[str], Path]) -> None:
     folder, report = plans("ensemble") / "figures", (plans("ensemble") / "report.md").read_text()
-    for figure in ("accuracy_by_eps", "accuracy_by_queries", "flips_by_distance", "paper_accounting_loss"):
-        assert (folder / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
-        assert np.asarray(Image.open(folder / f"{figure}.png").convert("L")).min() < 120, "something was drawn"
-        assert len(pd.read_csv(folder / f"{figure}.csv")) > 5
-        assert f"figures/{figure}.png" in report
-    data = pd.read_csv(folder / "paper_accounting_loss.csv")
-    at = data[(data["gap"] == 50) & (data["series"] == "true, at eps = 1")]
-    assert at["loss"].item() == pytest.approx(6.25, abs=0.01), "the published violation"
+    figure = folder / "accuracy_by_queries"
+    assert figure.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    assert np.asarray(Image.open(figure.with_suffix(".png")).convert("L")).min() < 120, "something was drawn"
+    assert len(pd.read_csv(figure.with_suffix(".csv"))) > 5
+    assert "figures/accuracy_by_queries.png" in report
 
 
 def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], Path]) -> None:
@@ -186,10 +183,3 @@ def test_refused(plan: Callable[..., Said]) -> None:
         said = plan("box", *arguments).ended(2)
         assert len(said.err.splitlines()) == 1
         assert words in said.err
-
-
-def test_mechanisms_without_a_pure_budget_leave_out_its_figure(agt: Agt, trained: Path) -> None:
-    said = agt("plan", f"run={trained}", "mechanisms=[gaussian_margin]", "--json", "-q").ended(0)
-    figures = {path.stem for path in (Path(said.json["run"]) / "figures").glob("*.png")}
-    assert "accuracy_by_queries" in figures
-    assert "accuracy_by_eps" not in figures

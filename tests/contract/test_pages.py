@@ -1,7 +1,6 @@
-"""report.html and index.html: the words of report.md, whatever signs are in a name; every run listed, none harmed by it."""
+"""report.html: the words of report.md, whatever signs are in a name."""
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -16,9 +15,7 @@ from hypothesis import example, given, strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
-from agt_cli.commands import runs as listed
 from agt_cli.report.markdown import DPI, Markdown, markdown_table, plain, report_page
-from agt_cli.report.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
 TINY = ("model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
@@ -194,13 +191,6 @@ def test_hostile_data_makes_harmless_pages(hostile: dict[str, Path], command: st
         assert {HOSTILE[0], "a|b `c` ü"} <= set(page.cells)
 
 
-def test_the_index_lists_them_harmlessly(hostile: dict[str, Path]) -> None:
-    page = check_harmless((hostile["train"].parents[1] / "index.html").read_text())
-    assert {"train", "certify"} <= set(page.cells)
-    assert "<img src=x onerror=alert(1)>" in page.text
-    assert ("a", {"href": "certify/run/report.html"}) in page.elements
-
-
 def test_a_releases_page_says_what_its_report_says_and_no_more(trained: Path) -> None:
     assert (
         main(
@@ -230,63 +220,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return next(Path("outputs/train").iterdir())
 
 
-def rows() -> list[list[str]]:
-    """The index's rows, cell by cell."""
-    text = Path("outputs/index.html").read_text()
-    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(<td>.*?)</tr>", text)]
-
-
-def test_every_run_is_listed_whatever_became_of_it(trained: Path) -> None:
-    failed = Path("outputs/train/2000-01-01_00-00-00-000000")
-    with pytest.raises(RuntimeError), RunRecord(failed, "train", {}):
-        raise RuntimeError("<b>no disk</b>")
-    Path("outputs/certify/killed").mkdir(parents=True)
-    Path("outputs/certify/killed/status.json").write_text('{"state": "running", "command": "certify", "started": "1999"}')
-    Path("outputs/certify/torn").mkdir()
-    Path("outputs/certify/torn/status.json").write_text('{"state": "do')
-    Path("outputs/certify/pipe").mkdir()
-    os.mkfifo("outputs/certify/pipe/status.json")  # would be waited for for ever
-    Path("outputs/reproduce/runs").mkdir(parents=True)
-    listed.refresh(Path("outputs"))
-    shown = {row[0].split('"')[1]: row for row in rows()}
-    assert [*shown][2:] == ["certify/killed", "certify/torn", "certify/pipe"], (
-        "the newest first; the others began in one second"
-    )
-    assert shown[f"{trained.relative_to('outputs').as_posix()}/report.html"][2:5] == [
-        '<span class="standing proved">done</span>',
-        "blobs p=1.25 s=0.35 (synthetic)",
-        "linear, box",
-    ]
-    assert shown["train/2000-01-01_00-00-00-000000"][-1] == "RuntimeError: &lt;b&gt;no disk&lt;/b&gt;"
-    assert shown["certify/killed"][2] == '<span class="standing void">killed</span>'
-    assert shown["certify/torn"][-1] == "status.json cannot be read"
-
-
-def test_a_sweeps_jobs_stand_together_with_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "-m", *TINY, "training.lr=0.1,-1", "-q", "--json"]) == 2
-    text = Path("outputs/index.html").read_text()
-    assert re.search(r"<h2><a href=\"train/.*_sweep/sweep.html\">train/.*_sweep</a>: 1 failed, 1 done</h2>", text)
-    assert {row[-2] for row in rows()} == {"training.lr=0.1", "training.lr=-1"}
-
-
-def test_an_index_that_cannot_be_written_fails_no_command(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("outputs/index.html").unlink()
-    Path("outputs/index.html").mkdir()
-    capsys.readouterr()
-    assert main(["certify", f"run={trained}", "map_resolution=0"]) == 0
-    assert "the index of all runs could not be written" in capsys.readouterr().err
-
-
-def test_a_run_elsewhere_makes_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *TINY, "hydra.run.dir=elsewhere/run", "-q", "--json"]) == 0
-    assert not Path("outputs").exists()
-    assert not Path("elsewhere/index.html").exists()
-
-
 # -- in a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -303,9 +236,8 @@ def look() -> Iterator[ModuleType]:
     return module
 
 
-@pytest.mark.parametrize("page", ["certify/run/report.html", "index.html"])
-def test_a_browser_shows_it_at_every_width(look: ModuleType, hostile: dict[str, Path], page: str) -> None:
-    assert look.faults(hostile["train"].parents[1] / page) == []
+def test_a_browser_shows_it_at_every_width(look: ModuleType, hostile: dict[str, Path]) -> None:
+    assert look.faults(hostile["certify"] / "report.html") == []
 
 
 def test_the_browser_would_see_faults(look: ModuleType, hostile: dict[str, Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Choosing, ordering and comparing runs by what their records hold."""
+"""Listing and comparing runs by what their records hold."""
 
 import json
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli.commands.runs import RunsConfig, check_known, conditions, moment, named, ordered, refresh, run as list_runs
+from agt_cli.commands.runs import RunsConfig, moment, named, run as list_runs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, runs_below
 
@@ -29,53 +29,12 @@ def record(place: str, started: str = "2026-01-01T00:00:00+00:00", lr: object = 
     return Run.at(folder)
 
 
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [
-        ("test_accuracy>0.8", True),
-        ("test_accuracy>=0.9 and training.lr=0.5", True),
-        ("test_accuracy>0.8, training.lr<0.5", False),
-        ("training.loss=cross_entropy", True),
-        ("training.loss != cross_entropy", False),
-        ("training.nesterov=true", True),
-        ("command=train", True),
-        ("nothing=1", False),
-        ("nothing!=1", False),
-        ("training.loss>3", False),
-    ],
-)
-def test_a_condition_holds_of_what_a_run_has(outputs: Path, text: str, holds: bool) -> None:
-    run = record("train/a", test_accuracy=0.9)
-    assert all(condition.holds(run) for condition in conditions(text)) == holds
-
-
-@pytest.mark.parametrize(
-    ("text", "names"), [("", "''"), ("accuracy", "'accuracy'"), ("a>1 and", "a>1 and: only numbers"), ("a>b", "a>b")]
-)
-def test_what_is_no_comparison_is_named(text: str, names: str) -> None:
-    with pytest.raises(ConfigError, match="where: ") as error:
-        conditions(text)
-    assert names in str(error.value)
-
-
-def test_the_largest_first_then_the_newest_and_those_without_last(outputs: Path) -> None:
-    runs = [
-        record("train/low", "2026-01-03T00:00:00+00:00", test_accuracy=0.5),
-        record("train/old", "2026-01-01T00:00:00+00:00", test_accuracy=0.9),
-        record("train/new", "2026-01-02T00:00:00+00:00", test_accuracy=0.9),
-        record("train/none", "2026-01-04T00:00:00+00:00"),
-        record("train/word", "2026-01-05T00:00:00+00:00", test_accuracy="high"),
-    ]
-    assert [run.folder.name for run in ordered(runs, "started")] == ["word", "none", "low", "new", "old"]
-    assert [run.folder.name for run in ordered(runs, "test_accuracy")] == ["new", "old", "low", "word", "none"]
-
-
-def test_a_name_that_no_run_has_is_told_with_the_nearest(outputs: Path) -> None:
-    runs = [record("train/a", test_accuracy=0.9)]
-    check_known(runs, ["test_accuracy", "training.lr", "state"], "sort")
-    check_known([], ["anything"], "sort")
-    with pytest.raises(ConfigError, match="sort: none of these 1 runs has 'tets_accuracy'; did you mean 'test_accuracy'"):
-        check_known(runs, ["tets_accuracy"], "sort")
+def test_the_newest_come_first_and_reversed_the_oldest(outputs: Path) -> None:
+    for name, day in {"low": 3, "old": 1, "new": 2}.items():
+        record(f"train/{name}", f"2026-01-0{day}T00:00:00+00:00")
+    for reverse, expected in {False: ["low", "new", "old"], True: ["old", "new", "low"]}.items():
+        listed = list_runs(RunsConfig(outputs, reverse=reverse), Console(json=True))["runs"]
+        assert [Path(run["run"]).name for run in listed] == expected
 
 
 def test_runs_are_named_by_folder_end_and_digest(outputs: Path) -> None:
@@ -112,13 +71,13 @@ def test_whatever_lies_there_is_listed_and_harms_nobody(outputs: Path) -> None:
     runs = {run.folder.name: run for run in runs_below(outputs)}
     assert set(runs) == {"whole", "torn", "list", "bytes", "odd", "folder"}
     assert {run.state for name, run in runs.items() if name not in ("whole", "odd")} == {"unreadable"}
-    for run in ordered(runs.values(), "started"):
-        json.dumps(run.as_json())
-    assert ordered(runs.values(), "started")[0].folder == whole.folder
+    listed = list_runs(RunsConfig(outputs), Console(json=True))["runs"]
+    assert len(json.loads(json.dumps(listed))) == len(runs)
+    assert listed[0]["run"] == str(whole.folder)
 
 
 def test_records_that_rest_on_each_other_are_listed_without_a_model(outputs: Path) -> None:
-    """One whose env.json names itself, and a circle of two: in the list, in a comparison and in the page of all runs."""
+    """One whose env.json names itself, and a circle of two: in the list and in a comparison."""
     places = {"predict/itself": "predict/itself", "predict/one": "certify/other", "certify/other": "predict/one"}
     for place, trained in places.items():
         run = record(place)
@@ -127,7 +86,8 @@ def test_records_that_rest_on_each_other_are_listed_without_a_model(outputs: Pat
     assert [run.model for run in runs_below(outputs)] == [""] * 3
     assert list_runs(RunsConfig(outputs, kind="box"), Console(json=True))["total"] == 0
     list_runs(RunsConfig(outputs, compare=tuple(str(outputs / place) for place in places)), Console(json=True))
-    assert "itself" in refresh(outputs).read_text()
+    listed = list_runs(RunsConfig(outputs), Console(json=True))["runs"]
+    assert {run["run"] for run in listed} == {str(outputs / place) for place in places}
 
 
 @pytest.mark.parametrize("totals", [True, -1, {"a": 1}, [], ["eps"]])
@@ -137,11 +97,9 @@ def test_totals_of_any_form_are_listed(outputs: Path, totals: object) -> None:
     (run.folder / "spent.json").write_text(json.dumps({"totals": totals}))
     known = "eps" if totals == ["eps"] else "labels of weights released earlier"
     assert Run.at(run.folder).result == known
-    assert known in refresh(outputs).read_text()
 
 
-def test_a_folder_whose_name_is_no_text_is_linked_by_its_bytes(outputs: Path) -> None:
+def test_a_folder_whose_name_is_no_text_is_listed(outputs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     record("train/text").folder.rename(outputs / "train/\udcff")
-    page = refresh(outputs).read_text()
-    assert 'href="train/%FF/"' in page or 'href="train/%FF"' in page
-    assert "\\udcff" in page
+    assert list_runs(RunsConfig(outputs), Console())["total"] == 1
+    assert "\\udcff" in capfd.readouterr().out
