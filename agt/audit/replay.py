@@ -16,8 +16,9 @@ Formal guarantees
     function of it. The replay answers with the b' at which the neighbour has the same minimiser, b'
     = b + grad F(theta) - grad F'(theta), and holds |b' - b| and the determinants against the claim.
 
-Distances, losses and the noise that a guarantee asks for are computed here by formulas of this
-module's own, which share nothing with the mechanisms that they check.
+Distances, losses and the noise that a guarantee asks for are computed by formulas of the audit's
+own. Two things are asked of what is checked: the table that labels are drawn by, and the slope of
+the problem that objective perturbation solves.
 
 Source: Replaying audits (2602.17454), for the idea.
 """
