@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
@@ -316,3 +317,20 @@ def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
     value = ask(points(POINTS), *EACH, "--json", "-q").json
     assert value["metrics"]["stored"] == 10, "drawn, remembered, and not written"
     assert len(entries(path, "debit")) == 2
+
+
+def test_released_weights_are_paid_as_they_are_claimed_and_all_of_them_noisy(agt: Agt, home: Path) -> None:
+    """By the files alone: the entry has the mu of the claim and its square, and no weight is the head's own."""
+    run = home / "linear"
+    path = open_ledger(run, 5, 1e-5)
+    given = ("mechanism=release_weights", "mechanism.mu=0.3", "ledger=people")
+    agt("predict", f"run={run}", *given).ended(0)
+    (folder,) = Path("outputs/predict").iterdir()
+    assert "0.3-Gaussian" in (folder / "claim.json").read_text()
+    (debit,) = entries(path, "debit")
+    assert (debit["guarantee"], debit["size"]) == ({"kind": "gaussian", "mu": 0.3}, 1)
+    assert float(debit["spent"]["square"]) == pytest.approx(0.09)
+    (mine,) = load_file(run / "model.safetensors").values()
+    (released,) = load_file(folder / "released_weights.safetensors").values()
+    assert mine.shape == released.shape
+    assert (mine != released).all()

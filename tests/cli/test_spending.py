@@ -15,7 +15,6 @@ from typing import BinaryIO
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
 
 from agt.data.embeddings import FORMAT
 from agt.errors import AgtError
@@ -26,7 +25,6 @@ from agt_cli.releasing.answers import LabelTable
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt
-from .test_service import entries, open_ledger
 
 WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 LABELS = ("mechanism.eps=1",)
@@ -268,20 +266,3 @@ def test_a_release_that_runs_out_of_memory_says_so_and_that_it_counts(tmp_path: 
         with told, spending.spending(record, {}, about):
             raise error
         record.finish()
-
-
-def test_released_weights_are_paid_as_they_are_claimed_and_all_of_them_noisy(agt: Agt, home: Path) -> None:
-    """By the files alone: the entry has the mu of the claim and its square, and no weight is the head's own."""
-    run = home / "linear"
-    path = open_ledger(run, 5, 1e-5)
-    given = ("mechanism=release_weights", "mechanism.mu=0.3", "ledger=people")
-    agt("predict", f"run={run}", *given).ended(0)
-    folder = only("*/claim.json").parent
-    assert "0.3-Gaussian" in (folder / "claim.json").read_text()
-    (debit,) = entries(path, "debit")
-    assert (debit["guarantee"], debit["size"]) == ({"kind": "gaussian", "mu": 0.3}, 1)
-    assert float(debit["spent"]["square"]) == pytest.approx(0.09)
-    (mine,) = load_file(run / "model.safetensors").values()
-    (released,) = load_file(folder / "released_weights.safetensors").values()
-    assert mine.shape == released.shape
-    assert (mine != released).all()
