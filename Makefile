@@ -78,7 +78,6 @@ audit: $(VENV)/.installed
 	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1 audit.poisons=0
 	$(AUDIT) membership $(OF) audit.shadows=0 audit.pairs=2
 	$(AUDIT) unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50
-	$(AUDIT) summary $(OF)
 
 smoke: $(VENV)/.installed
 	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40

@@ -41,6 +41,10 @@ class CheckError(AgtError):
         self.result = dict(result or {})
 
 
+class Superseded(ConfigError):
+    """A file is in a form that an earlier version wrote, and that this version no longer reads."""
+
+
 class Busy(AgtError):
     """Another process holds what is needed, so nothing was looked at and nothing was written."""
 

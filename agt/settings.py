@@ -10,7 +10,7 @@ A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is i
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
@@ -651,12 +651,19 @@ def content_of(value: Any) -> bytes:
     return (json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
-def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
+def read_document(
+    cls: type[T],
+    content: bytes,
+    version: str,
+    name: str,
+    of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
+) -> T:
     """What ``content_of`` made.
 
     Args:
         version: that this program reads.
         name: of such a document, for messages: ``a claim``.
+        of_earlier: from a document of an earlier version to the same of ``version``; others it returns as they are.
 
     Raises:
         ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry unknown, missing or out of
@@ -666,7 +673,8 @@ def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
         node = parse_json(content, name)
     except Broken as error:
         raise ConfigError(str(error)) from None
-    given = node.get("schema") if isinstance(node, dict) else None
+    node = of_earlier(node) if isinstance(node, dict) else {}
+    given = node.get("schema")
     if given != version:
         raise ConfigError(f"{name} of version {given!r}; this agt reads {version}")
     value = validate(cls, node, name.split()[-1])

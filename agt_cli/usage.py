@@ -53,6 +53,13 @@ _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra
 OLD_SPELLINGS = {"runs where=": _LIST, "runs sort=": _LIST, "--info": _INFO, "-i": _INFO}
 """What a command took once, behind its name where other commands have it -> what to do now."""
 
+REMOVED = {
+    "audit=summary": (
+        "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+    ),
+}
+"""Old spelling, as GROUP=NAME (which a command's word stands for, too) -> what to type instead."""
+
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
 QUOTES = "'\""
@@ -258,7 +265,6 @@ COMMANDS: dict[str, Command] = {
         (
             "agt audit certificate run=latest              neighbours of the data, trained again: does every bound hold?",
             "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
-            "agt audit summary run=latest                  every audit of it on one page, and what was never audited",
             "agt audit selftest                            what is planted on purpose must be caught",
             "agt audit certificate --help                  a kind's own settings",
         ),
@@ -327,7 +333,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     found, missing = words_of(name, [rest[place] for place in bare])
     for word, given in found:
         if not word.free and given not in word.known:
-            raise ConfigError(f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}")
+            unknown = f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}"
+            raise ConfigError(REMOVED.get(f"{word.key}={given}", unknown))
         before.append(given)
     if missing:
         raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(missing.known)}")

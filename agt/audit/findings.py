@@ -1,23 +1,26 @@
 """What an audit found, as values that a report, a risk officer and a program read alike.
 
 audit.content                 bytes of audit.json (docs/audit.md tells every entry)
-read_audit(content)           the audit again; refuses other versions, NaN, and what contradicts itself
+read_audit(content)           the audit again; refuses summaries, other versions, NaN, and what contradicts itself
 number(0.37796, down=True)    "0.377": a bound from below is cut off, and never stands above what was found
 least(1.00231, 1.0)           "1.002": the digits that make it more than the claim
 """
 
+import json
 import math
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from agt import __version__
-from agt.errors import ConfigError, counted
+from agt.errors import ConfigError, Superseded, counted
 from agt.settings import Digest, content_of, read_document, schema
 
 AUDIT_FILE = "audit.json"
-VERSION: Literal["agt.audit/1"] = "agt.audit/1"
+VERSION: Literal["agt.audit/2"] = "agt.audit/2"
+GONE = (("parts", []), ("unaudited", []), ("part", None))
+"""Entries of agt.audit/1 that said nothing but of summaries, as every other kind of audit wrote them."""
 LOWER = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
 UnitShare = Annotated[float, Field(ge=0, le=1)]
@@ -89,7 +92,6 @@ class Finding:
         estimator: how ``found`` came from what was counted, by its name: Clopper-Pearson, Katz, ...; empty: ``attack``
             tells it.
         estimates: what other ways to count make of the same trials; the outcome does not rest on them.
-        part: of a summary: the number of the audit that it comes from, in ``Audit.parts``, from 1; None: of no other.
         noticed: of a claimed epsilon or mu, the true one that ``noticeable`` names; None: it names none.
 
     Raises:
@@ -111,7 +113,6 @@ class Finding:
     noticeable: str = ""
     estimator: str = ""
     estimates: tuple[Estimate, ...] = ()
-    part: Annotated[int, Field(ge=1)] | None = None
     noticed: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
@@ -178,25 +179,6 @@ def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
 
 
 @schema
-class FindingPart:
-    """One audit that a summary gathers.
-
-    Attributes:
-        kind: of the audit.
-        folder: the name of its record's folder.
-        digest: of that record.
-        run: the digest of the run's state that it was made of; None: of no run.
-        current: it is the state that the summary is of; False: an earlier one, which an erasure replaced.
-    """
-
-    kind: Text
-    folder: Text
-    digest: Digest
-    run: Digest | None = None
-    current: bool = True
-
-
-@schema
 class Audit:
     """What one audit was about, and its findings.
 
@@ -207,27 +189,15 @@ class Audit:
         findings: at least one.
         notes: what else a reader must know: what the audit does not cover, what stood in for what.
         by: the version of agt that made it.
-        parts: of a summary: the audits that it gathers.
-        unaudited: of a summary: the kinds of audit of which there is none.
-
-    Raises:
-        ConfigError: it contradicts itself.
     """
 
-    schema: Literal["agt.audit/1"]
+    schema: Literal["agt.audit/2"]
     kind: Text
     subject: Text
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
     digest: Digest | None = None
     notes: Words = ()
     by: str = __version__
-    parts: tuple[FindingPart, ...] = ()
-    unaudited: Words = ()
-
-    def __post_init__(self) -> None:
-        parts = {finding.part for finding in self.findings} - {None}
-        if parts != set(range(1, len(self.parts) + 1)):
-            raise ConfigError("an audit contradicts itself: each part has a finding, and each finding of a part names it")
 
     @property
     def violations(self) -> tuple[Finding, ...]:
@@ -276,8 +246,35 @@ def _selftest_verdict(tested: list[Finding]) -> str:
 
 
 def read_audit(content: bytes) -> Audit:
-    """What ``Audit.content`` made. Raises ConfigError: another version, or no such document."""
-    return read_document(Audit, content, VERSION, "an audit")
+    """Return the audit that ``Audit.content`` made, or that an earlier version wrote as agt.audit/1.
+
+    Raises:
+        Superseded: it is a summary of other audits, which no version writes any more.
+        ConfigError: it is of another version, or no such document.
+    """
+    return read_document(Audit, content, VERSION, "an audit", _of_version_1)
+
+
+def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a document of agt.audit/1 as agt.audit/2, which lacks three entries; they were about summaries alone.
+
+    Raises:
+        Superseded: it is a summary.
+    """
+    if node.get("schema") != "agt.audit/1":
+        return node
+    if node.get("parts"):
+        raise Superseded(
+            f"a summary of other audits, made by agt {node.get('by')}; later versions do not read it. Run agt verify on "
+            "each audit that agt runs command=audit lists"
+        )
+    text = json.dumps({**node, "schema": VERSION})
+    now: dict[str, Any] = json.loads(text, object_hook=_without_gone)
+    return now
+
+
+def _without_gone(entries: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if (key, value) not in GONE}
 
 
 def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:

@@ -3,33 +3,20 @@
 An audit in words and tables, for somebody who has to answer for it; no word of these reads as a proof.
 
 A number that was found is cut off towards less and a limit towards more, so that what stands on a page holds. ``page`` is
-the report of every kind of audit, ``lines`` are what is said of it on the console; ``audits`` and ``claims_table`` are the
-tables of a summary.
+the report of every kind of audit, ``lines`` are what is said of it on the console.
 """
 
 import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
 
 from agt.audit.estimates import advantage, gaussian_advantage, posterior
-from agt.audit.findings import (
-    LOWER,
-    RIGOROUS,
-    VERSION,
-    Audit,
-    Estimate,
-    Finding,
-    FindingPart,
-    Outcome,
-    Strength,
-    least,
-    number,
-)
+from agt.audit.findings import LOWER, RIGOROUS, VERSION, Audit, Finding, Outcome, Strength, least, number
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
 from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
@@ -134,7 +121,6 @@ class Audited:
         tables: tables/NAME.csv, and shown in the report in this order.
         captions: of figures that were drawn into the record, by their names (as ``figures.drawing`` writes them).
         metrics: flat numbers.
-        parts, unaudited: of a summary: as in ``Audit``.
     """
 
     subject: str
@@ -144,8 +130,6 @@ class Audited:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     captions: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float | int | str] = field(default_factory=dict)
-    parts: tuple[FindingPart, ...] = ()
-    unaudited: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any) -> "Audited":
@@ -154,8 +138,7 @@ class Audited:
 
     def audit(self, kind: str) -> Audit:
         """audit.json of it. Raises ConfigError: it contradicts itself."""
-        about = (self.subject, self.findings, self.digest, self.notes)
-        return Audit(VERSION, kind, *about, parts=self.parts, unaudited=self.unaudited)
+        return Audit(VERSION, kind, self.subject, self.findings, self.digest, self.notes)
 
 
 class AuditKind(Protocol):
@@ -236,9 +219,6 @@ COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of t
 MAX_SHOWN = 24  # findings of a page, the violated first
 MAX_ROWS = 8  # of a table
 PRIVATE = "For the data owner: an audit sees private records, and what it found may tell of them."
-SEEN = "worked out"
-NAMES = {Strength.CONFIDENT: "confidence bound", Strength.ASYMPTOTIC: "asymptotic", Strength.CREDIBLE: "posterior"}
-AUDITS = ("audit", "attacks", "violated", "not made", "most of a claim", "state of the run", "folder")
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
 
 
@@ -284,7 +264,7 @@ def risk(finding: Finding, kind: str) -> str:
 
 def risks(audit: Audit) -> list[str]:
     """What the claims mean for a person, where they hold, each once."""
-    words = (risk(each, audit.parts[each.part - 1].kind if each.part else audit.kind) for each in audit.findings)
+    words = (risk(finding, audit.kind) for finding in audit.findings)
     return list(dict.fromkeys(filter(None, words)))
 
 
@@ -294,8 +274,7 @@ def risks(audit: Audit) -> list[str]:
 def lines(audit: Audit) -> Iterator[str]:
     """What is said of it on the console."""
     yield f"{audit.kind} audit of {audit.subject}: {audit.verdict}"
-    if audit.kind == "selftest" or audit.parts:  # a table has said the rest
-        yield from (f"not audited in this state: {', '.join(audit.unaudited)}" for _ in audit.unaudited[:1])
+    if audit.kind == "selftest":  # a table has said the rest
         return
     yield from (f"{finding.outcome.value}: {finding.meaning}" for finding in audit.findings)
     yield from _again(audit)
@@ -319,15 +298,13 @@ def page(audit: Audit, audited: Audited) -> str:
     sections += _section("Notes", audit.notes)
     most = len(audit.findings) if tested else MAX_ROWS
     for name, table in audited.tables.items():
-        if len(table) and not audit.parts:  # of a summary, the claims once more
+        if len(table):
             more = f": the first {most} of {len(table):,} rows of tables/{name}.csv" if len(table) > most else ""
             sections += [f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
     return document(
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         f"**{plain(capital(audit.verdict))}.**{'' if tested else f' {PRIVATE}{state}'}",
         "".join(_again(audit)),
-        markdown_table(*audit_rows(audit)) if audit.parts else "",
-        f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}." if audit.unaudited else "",
         *sections,
         *figures_section(audited.subject, audited.captions),
     )
@@ -335,26 +312,30 @@ def page(audit: Audit, audited: Audited) -> str:
 
 def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
     """Every claim with the attacks on it and what they found, the worst first; then the same in sentences."""
-    ordered = _ordered(audit.findings)
-    yield markdown_table(COLUMNS, [row(audit, finding) for finding in ordered[:MAX_SHOWN]])
+    ordered = sorted(audit.findings, key=lambda finding: ORDER.index(finding.outcome))
+    yield markdown_table(COLUMNS, [row(finding) for finding in ordered[:MAX_SHOWN]])
     if len(ordered) > MAX_SHOWN:
         yield f"And {len(ordered) - MAX_SHOWN} more: audit.json has them all."
-    told = (finding for finding in ordered[:MAX_SHOWN] if not audit.parts or finding.violated)
     sentences = dict[str, None]()
-    for each in told:
+    for each in ordered[:MAX_SHOWN]:
         limit = f" The audit could have noticed: {each.noticeable}." if each.noticeable else ""
         sentences[f"{each.subject}: {each.meaning}.{limit}"] = None
     yield from _section("What was found", sentences)
 
 
-def row(audit: Audit, finding: Finding) -> tuple[str, ...]:
+def row(finding: Finding) -> tuple[str, ...]:
     """The line of a finding in the table of claims."""
-    subject, attack = finding.subject, "; ".join(filter(None, (finding.attack, finding.effort)))
-    if finding.part:
-        part = audit.parts[finding.part - 1]
-        subject = f"{part.kind}{'' if part.current else ' (earlier state)'}: {subject}"
-    cells = (subject, finding.claim or "-", attack or "-", found(finding), _percent(share(finding)))
+    attack = "; ".join(filter(None, (finding.attack, finding.effort)))
+    cells = (finding.subject, finding.claim or "-", attack or "-", found(finding), _share(finding))
     return Markdown(f"**{finding.outcome.value}**"), *cells
+
+
+def _share(finding: Finding) -> str:
+    """What was found as a share of the claim, in per cent; "-" where such a share means nothing."""
+    comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS
+    if not comparable or not finding.claimed or finding.found is None:
+        return "-"
+    return f"{100 * finding.found / finding.claimed:.0f} %"
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:
@@ -377,60 +358,3 @@ def _cell(value: object, rate: bool) -> str:
     if not isinstance(value, float) or math.isinf(value):
         return str(value)
     return f"{number(100 * value)} %" if rate else number(value, beside=1.0)  # how near a share is to all must be seen
-
-
-# -- tables of a summary -------------------------------------------------------------------------------------------------
-
-
-def numbers(finding: Finding) -> Iterator[Estimate]:
-    """Every estimate of a finding's trials, that among them on which its outcome rests."""
-    if finding.found is None:
-        return
-    name = finding.estimator or (SEEN if finding.strength is Strength.CERTAIN else NAMES[finding.strength])
-    first = Estimate(name, finding.measure, max(finding.found, 0.0), finding.strength)
-    told = any(replace(each, estimator=name) == first for each in finding.estimates)  # it is one of them, by its name
-    yield from () if told else (first,)
-    yield from finding.estimates
-
-
-def share(finding: Finding) -> float | None:
-    """Found over claimed; None: that means nothing here."""
-    if finding.measure not in FRACTIONS or not finding.claimed or finding.found is None:
-        return None
-    return finding.found / finding.claimed if finding.strength in RIGOROUS else None
-
-
-def audit_rows(audit: Audit) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """A line for each audit that a summary gathers."""
-    rows = []
-    for place, part in enumerate(audit.parts, 1):
-        findings = [each for each in audit.findings if each.part == place]
-        made = sum(each.outcome in (Outcome.VIOLATED, Outcome.STANDS) for each in findings)
-        untested = sum(each.outcome is Outcome.UNTESTED for each in findings)
-        most = max((rate for each in findings if (rate := share(each)) is not None), default=None)
-        wrong = sum(each.violated for each in findings)
-        state = "as it is" if part.current else "earlier"
-        rows.append((part.kind, str(made), str(wrong), str(untested), _percent(most), state, part.folder))
-    return AUDITS, rows
-
-
-def claims_table(audit: Audit) -> pd.DataFrame:
-    """tables/claims.csv: every estimate of every finding, for a program."""
-    rows = []
-    for finding in _ordered(audit.findings):
-        part = audit.parts[(finding.part or 1) - 1]
-        about = {"audit": part.kind, "folder": part.folder, "current": part.current, "audited": finding.subject}
-        about |= {"claim": finding.claim, "claimed": finding.claimed, "claimed_measure": finding.measure}
-        about |= {"delta": finding.delta, "confidence": finding.confidence, "outcome": finding.outcome.value}
-        for each in [*numbers(finding)] or (None,):
-            shown = {} if each is None else {"measure": each.measure, "found": each.found, "strength": each.strength.value}
-            rows.append({**about, "estimate": each and each.estimator, **shown})
-    return pd.DataFrame(rows)
-
-
-def _ordered(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: (ORDER.index(finding.outcome), finding.part or 0))
-
-
-def _percent(rate: float | None) -> str:
-    return "-" if rate is None else f"{100 * rate:.0f} %"

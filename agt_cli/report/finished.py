@@ -233,7 +233,8 @@ class Run(Folder):
             total = totals[0] if isinstance(totals, list) and totals else earlier
             return f"{simulated}{total}{proof}"
         if self.command == "audit":
-            return str(metrics.get("verdict", ""))
+            summary = "summary by an earlier version: " if "audits" in self.environment else ""
+            return f"{summary}{metrics.get('verdict', '')}"
         if isinstance(removed := metrics.get("removed"), int):
             return f"{counted(removed, 'record')} removed{', in a rehearsal' * ('rehearsed' in self.environment)}"
         for name, words in _ANSWERS:

@@ -27,7 +27,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from agt.audit.findings import Outcome
-from agt.errors import AgtError, Busy
+from agt.errors import AgtError, Busy, Superseded
 from agt.facts import Standing
 from agt.store import Broken
 from agt.targets import UntrustedCode
@@ -222,11 +222,13 @@ class Findings:
 
     @contextmanager
     def looking(self, name: str) -> Iterator[None]:
-        """Note what is not as it should be as a problem of this name, and code of others as not checked."""
+        """Note what is wrong as a problem of this name, and others' code and forms no longer read as not checked."""
         try:
             yield
         except UntrustedCode as error:
             self.unchecked(name, error.fact)
+        except Superseded as error:
+            self.unchecked(name, str(error))
         except Busy as error:
             self.checks.append(Check(name, CheckState.BUSY, str(error)))
         except (Broken, AgtError) as error:

@@ -252,12 +252,11 @@ class Record(Run):
             ("training run", environment.get("trained_run"), environment.get("trained_digest")),
             ("released weights", environment.get("release"), self.config.get("digest")),
             ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
-            *(("audit", place, digest) for place, digest in environment.get("audits", ())),
         ):
             if place is not None and not isinstance(place, str):
                 raise Broken(f"the record names no place of its {name}")
             if place is not None:
-                asked = digest is not None or name in ("training run", "audit")  # of which the digest is always recorded
+                asked = digest is not None or name == "training run"  # of which the digest is always recorded
                 yield name, Path(place), read_digest(str(digest)) if asked else None
 
 

@@ -107,31 +107,59 @@ def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, acc
     assert not (audits()[0] / "audit.json").exists()
 
 
-def test_an_edited_audit_does_not_verify_and_is_not_gathered(audited: Agt) -> None:
+def reseal(folder: Path, content: bytes) -> None:
+    """Put another audit.json into a record, with a manifest that names it."""
+    (folder / "audit.json").write_bytes(content)
+    manifest = Manifest.read((folder / MANIFEST).read_bytes())
+    files = {**manifest.files, "audit.json": sha256(content).hexdigest()}
+    (folder / MANIFEST).write_bytes(Manifest(manifest.command, files).content)
+
+
+def test_an_edited_audit_does_not_verify(audited: Agt) -> None:
     """Nor one that was sealed anew with what contradicts the record beside it."""
     audited("audit", "toy", "run=latest", "audit.found=1.2")
-    folder = audits()[0]
-    path, manifest = folder / "audit.json", Manifest.read((folder / MANIFEST).read_bytes())
+    path = audits()[0] / "audit.json"
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"violated"', b'"not contradicted"'))
-    assert "audit.json is not w" in audited("verify", str(folder)).ended(3).out
-    assert "audit.json" in audited("audit", "summary", "run=latest").ended(2).err
-    path.write_bytes(content.replace(json.loads(content)["digest"].encode(), OTHER))
-    sealed = Manifest(manifest.command, {**manifest.files, "audit.json": sha256(path.read_bytes()).hexdigest()})
-    (folder / MANIFEST).write_bytes(sealed.content)
-    assert "and env.json names" in audited("verify", str(folder)).ended(3).out
+    assert "audit.json is not w" in audited("verify", str(path.parent)).ended(3).out
+    reseal(path.parent, content.replace(json.loads(content)["digest"].encode(), OTHER))
+    assert "and env.json names" in audited("verify", str(path.parent)).ended(3).out
 
 
-def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
-    audited("audit", "toy", "run=latest", "audit.found=1.2")
-    erase(RUN, [str(Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[0])], pending)
-    said = audited("audit", "summary", "run=latest", "--json").ended(3)
-    assert said.json["audit"]["parts"][0]["current"] is False
-    assert "toy" in said.json["audit"]["unaudited"]
-    page = (audits()[1] / "report.md").read_text()
-    assert "| earlier |" in page
-    assert "is of an earlier state of the run, before an erasure" in page
-    audited("verify", str(audits()[1])).ended(0)
+@pytest.mark.parametrize("parts", [[], [{"kind": "toy", "folder": "one", "digest": OTHER.decode()}]])
+def test_an_audit_of_0_5_0_verifies_and_a_summary_is_said_to_be_of_that_version(
+    audited: Agt, parts: list[dict[str, str]]
+) -> None:
+    audited("audit", "toy", "run=latest")
+    folder = audits()[0]
+    node = json.loads((folder / "audit.json").read_text())
+    findings = [{**each, "part": 1 if parts else None} for each in node["findings"]]
+    node |= {"schema": "agt.audit/1", "by": "0.5.0", "findings": findings, "parts": parts, "unaudited": []}
+    reseal(folder, json.dumps(node).encode())
+    said = audited("verify", str(folder), "--json").ended(0)
+    (check,) = (each for each in said.json["checks"] if each["name"] == "audit.json")
+    assert check["state"] == ("not checked" if parts else "ok")
+    assert ("made by agt 0.5.0" in check["words"]) == bool(parts)
+
+
+def test_agt_runs_tells_a_summary_of_an_earlier_version(audited: Agt) -> None:
+    audited("audit", "toy", "run=latest")
+    path = audits()[0] / "env.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "audits": [["outputs/audit/one", OTHER.decode()]]}))
+    (run,) = audited("runs", "command=audit", "--json").ended(0).json["runs"]
+    assert run["result"].startswith("summary by an earlier version: ")
+
+
+@pytest.mark.parametrize("line", [("summary", "run=latest"), ("summary", "run=latest", "audit.audits=[one]")])
+def test_the_summary_that_was_removed_says_what_to_type_instead(audited: Agt, line: tuple[str, ...]) -> None:
+    said = audited("audit", *line).ended(2)
+    assert "agt runs command=audit lists the audits of all runs, with their verdicts" in said.err
+    assert not Path("outputs/audit").exists()
+
+
+def test_a_configuration_that_names_the_summary_says_so_too(audited: Agt) -> None:
+    Path("conf/audit/mine.yaml").write_text("defaults: [summary, _self_]\n")
+    assert "agt runs command=audit lists" in audited("audit", "mine", "run=latest").ended(2).err
 
 
 def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:
@@ -159,52 +187,6 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
         said = audited("audit", kind, "run=latest", *given).ended(2)
         assert "40 people asked to be erased and are still in the model" in said.err, kind
     assert "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err, "it is not refused"
-
-
-def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "agt_cli.audit.selftest.PLANTED", {"jump": PLANTED["smooth_cauchy on evidence that jumps, by its table"]}
-    )
-    monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
-    audited("audit", "selftest")
-    audited("audit", "toy", "run=latest")
-    audited("audit", "toy", "run=latest", "audit.found=3")
-    audited("audit", "toy", "run=latest", "audit.accident=full")
-    said = audited("audit", "summary", "run=latest", "--json").ended(3)
-    audit, folder = said.json["audit"], Path(said.json["run"])
-    assert said.json["error"] == "claims VIOLATED, by 1 of 4 attacks; 2 attacks not made"
-    assert [part["current"] for part in audit["parts"]] == [True, True]
-    assert {finding["part"] for finding in audit["findings"]} == {1, 2}
-    assert "toy" not in audit["unaudited"]
-    assert "selftest" not in audit["unaudited"]
-    page = (folder / "report.md").read_text()
-    for words in (
-        "| toy | 2 | 1 | 1 | 300 % | as it is |",
-        "| **violated** | toy: a \\| toy | 1-differentially private | epsilon ≥ 3 (95 %) | 300 % |",
-        "| **not tested** | toy: boxes | every model is inside | nothing | - |",
-        "What was found",
-        "**Not audited** in this state: certificate",
-        "an audit did not finish",
-        "the auditor itself: all",
-        "(figures/claimed_against_found.png)",
-    ):
-        assert words in page, page
-    table = (folder / "tables/claims.csv").read_text().splitlines()
-    assert len(table) == 7
-    assert read_audit((folder / "audit.json").read_bytes()).kind == "summary"
-    seen = audited("verify", str(folder)).ended(0)
-    assert seen.out.count("audit run ") >= 3
-    audited("audit", "summary", "run=latest", f"audit.audits=[{audit['parts'][0]['folder']}]").ended(2)
-
-
-def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
-    said = audited("audit", "summary", "run=latest").ended(2)
-    assert "no finished audit of it lies below outputs" in said.err
-    audited("audit", "toy", "run=latest")
-    toy = audits()[-1]
-    assert audited("train", *TINY, "training.seed=3", "hydra.run.dir=outputs/train/two", "-q").code == 0
-    for named, words in ((f"{toy}", "is about the run of"), (f"{toy},{toy}", "named more than once")):
-        assert words in audited("audit", "summary", "run=outputs/train/two", f"audit.audits=[{named}]").ended(2).err
 
 
 ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")

@@ -293,15 +293,7 @@ audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
 audit selftest run=@nowhere | 2 | nowhere: no such folder
-audit summary | 2 | run: give the folder
-audit summary run=@nowhere | 2 | nowhere: no such folder
-audit summary run=@killed | 2 | killed: status.json says 'running'
-audit summary run=@failed | 2 | failed: status.json says 'failed' (ConfigError
-audit summary run=@certified | 2 | a run of 'certify', not 'train'
-audit summary run=@edited_metrics | 2 | metrics.json
-audit summary run=@box digest=abc | 2 | digest=abc: expected sha256:
-audit summary run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
-audit summary run=@box audit.audits=@box | 2 | audit.audits: expected a list
+audit summary run=@nowhere | 2 | agt audit summary was removed: agt runs command=audit lists
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -466,9 +458,6 @@ start @no.csv | 4 | no.csv
 start @ok.csv | 2 | no terminal to ask at | public=yes, no or some of | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
 data inspect @empty.csv | 2 | empty.csv
-audit summary run=@box | 2 | no finished audit of it lies below outputs
-audit summary run=@box audit.audits=[@box] | 2 | audit.audits= | box: status.json says | not 'audit'
-audit summary run=@box audit.audits=[@nowhere] | 2 | audit.audits= | nowhere: no such folder
 train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
 train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
 train lr=1 | 2 | 'lr' | did you mean 'training.lr'

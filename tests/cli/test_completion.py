@@ -48,7 +48,7 @@ WORDS = [
     ("data prepare imdb prepare.pool", {"prepare.pooling="}),
     ("reproduce b", {"blobs"}),
     ("audit sel", {"selftest"}),
-    ("audit summary audit.au", {"audit.audits="}),
+    ("audit shadows audit.part", {"audit.part=", "audit.parts="}),
     ("certify run=", set()),
     ("data inspect my", set()),
 ]

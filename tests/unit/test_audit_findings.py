@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 from unit.test_claims import bare, change
 
-from agt.audit.findings import VERSION, Audit, Finding, FindingPart, Outcome, Strength, read_audit
-from agt.errors import ConfigError
+from agt.audit.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
+from agt.errors import ConfigError, Superseded
 
 RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
@@ -28,16 +28,33 @@ def audit(*findings: Finding, **changes: Any) -> Audit:
     return Audit(VERSION, "mechanism", "2026-01-31", findings or (finding(),), RUN, ("a note",), **changes)
 
 
-def summed() -> Audit:
-    parts = (FindingPart("mechanism", "one", OTHER, RUN), FindingPart("certificate", "two", OTHER, OTHER, False))
-    found = tuple(finding(part=number) for number in (1, 2))
-    return Audit(VERSION, "summary", "2026-01-31", found, RUN, parts=parts, unaudited=("membership",))
-
-
-@pytest.mark.parametrize("value", [audit(), summed(), audit(finding(claimed=None, delta=None, outcome=Outcome.REPORTED))])
+@pytest.mark.parametrize("value", [audit(), audit(finding(claimed=None, delta=None, outcome=Outcome.REPORTED))])
 def test_what_is_written_is_read(value: Audit) -> None:
     assert read_audit(value.content) == value
     assert read_audit(value.content).content == value.content
+
+
+def version_1(value: Audit, part: int | None = None, parts: tuple[dict[str, str], ...] = ()) -> bytes:
+    """audit.json as agt 0.5.0 wrote it."""
+    node = json.loads(value.content)
+    findings = [{**each, "part": part} for each in node["findings"]]
+    node |= {"schema": "agt.audit/1", "findings": findings, "parts": parts, "unaudited": []}
+    return json.dumps(node).encode()
+
+
+def test_an_audit_of_version_1_is_read() -> None:
+    assert read_audit(version_1(audit())) == audit()
+
+
+def test_a_summary_of_version_1_is_refused_with_the_version_that_made_it() -> None:
+    gathered = ({"kind": "mechanism", "folder": "one", "digest": OTHER},)
+    with pytest.raises(Superseded, match=r"made by agt 0\.4\.0; later versions do not read it"):
+        read_audit(version_1(audit(by="0.4.0"), 1, gathered))
+
+
+def test_an_entry_of_a_summary_in_another_kind_of_audit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="part"):
+        read_audit(version_1(audit(), part=1))
 
 
 VIOLATED = {"outcome": Outcome.VIOLATED, "found": 1.2}
@@ -90,14 +107,14 @@ def test_what_does_not_is_taken(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("schema", "agt.audit/2", "version 'agt.audit/2'"),
+        ("schema", "agt.audit/3", "version 'agt.audit/3'"),
         ("kind", "", "kind"),
         ("digest", "sha256:abc", "digest"),
         ("findings", [], "findings"),
         ("findings.0.found", "0.8", "as agt writes it"),
-        ("findings.0.part", 1, "each part has a finding"),
+        ("findings.0.part", None, "part"),
         ("findings.0.surprise", 1, "surprise"),
-        ("parts", [{"kind": "k", "folder": "f", "digest": OTHER}], "each part has a finding"),
+        ("parts", [], "parts"),
     ],
 )
 def test_what_is_no_audit_is_refused(path: str, value: Any, words: str) -> None:
