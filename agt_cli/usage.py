@@ -50,15 +50,16 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 
 _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
-OLD_SPELLINGS = {"runs where=": _LIST, "runs sort=": _LIST, "--info": _INFO, "-i": _INFO}
-"""What a command took once, behind its name where other commands have it -> what to do now."""
-
-REMOVED = {
-    "audit=summary": (
-        "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
-    ),
+_AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+OLD_SPELLINGS = {
+    "runs where=": _LIST,
+    "runs sort=": _LIST,
+    "audit=summary": _AUDITS,
+    "--info": _INFO,
+    "-i": _INFO,
 }
-"""Old spelling, as GROUP=NAME (which a command's word stands for, too) -> what to type instead."""
+"""What earlier versions took -> what to type instead: an option, ``COMMAND KEY=``, or GROUP=NAME,
+for which a command's word stands, too."""
 
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
@@ -334,7 +335,7 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     for word, given in found:
         if not word.free and given not in word.known:
             unknown = f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}"
-            raise ConfigError(REMOVED.get(f"{word.key}={given}", unknown))
+            raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before.append(given)
     if missing:
         raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(missing.known)}")
