@@ -17,7 +17,14 @@ from agt_cli.releasing import release
 from cli.conftest import Agt
 
 TABLE = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id", "dataset.classes=[a,b]")
-DATA = (*TABLE, "+dataset.numeric={x: [-5, 5]}", "dataset.declared_size=200", "model=linear", "kgrid.max=3")
+DATA = (
+    *TABLE,
+    "dataset.id_permanent=true",
+    "+dataset.numeric={x: [-5, 5]}",
+    "dataset.declared_size=200",
+    "model=linear",
+    "kgrid.max=3",
+)
 HEAD = ("training=generic", "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0")
 HOW = (*HEAD, "training.epochs=1", "training.decay=0", "training.weight_decay=0.05", "training.chosen_on=public")
 ERM, VOTES = ("train", *DATA, *HOW, "certificate=erm"), ("certificate=votes", "ensemble.members=5")

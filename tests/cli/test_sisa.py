@@ -18,6 +18,7 @@ from .conftest import Agt
 
 TABLE = (
     *("dataset=table", "dataset.path=people.csv", "dataset.id=id", "dataset.unit=person", "dataset.label=answer"),
+    "dataset.id_permanent=true",
     *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.classes=[no, yes]", "dataset.declared_size=150"),
     *("relation.unit_rows=2", "compute.threads=1", "dataset.bins=0"),
 )

@@ -8,6 +8,7 @@ import pytest
 
 from agt.certificates.conditions import Condition, declarations, weaker
 from agt.data.dataset import classes_fact, counts_rows, id_facts, size_fact, split_fact
+from agt.data.labelled import Declared, dataset_of
 from agt.facts import Fact, Grounds, Standing, declared, grounds, proved, void
 
 SAID = declared("the list is public (dataset.classes)", "it was read off the records")
@@ -156,3 +157,11 @@ def test_no_declaration_of_either_assessment_is_lost() -> None:
     then, now = Condition("e", "choices", grounds(SAID, more)), Condition("e", "choices", grounds(SAID, other))
     (found,) = weaker([then], [now])
     assert found.grounds.facts == (SAID, more, other)
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_alone(said: bool) -> None:
+    x, y, ids = np.arange(40.0).reshape(20, 2), np.arange(20) % 2, np.random.default_rng(0).permutation(20)
+    dataset, _ = dataset_of(x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids)
+    assert dataset.selection.held is said
+    assert any("the ids given count rows" in fact.why for fact in dataset.selection.facts) is not said
