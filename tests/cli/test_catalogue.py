@@ -52,9 +52,6 @@ start t.csv eps=0 | 2 | eps:
 start digits.csv | 2 | one of agt's own | name=my_digits
 runs state=lost | 2 | state: unknown value 'lost' | killed
 runs command=trian | 2 | command=trian | did you mean 'train'
-runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
-train --info config | 2 | --info: | agt COMMAND --cfg all
-runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
 runs since=yesterday | 2 | since=yesterday | 2026-01-31
 train dataset digits | 2 | 'dataset' is no setting | 'dataset=NAME' | digits
 train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
@@ -333,6 +330,9 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
 runs -m limit=1,2 | 2 | -m: agt runs keeps no record
+runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
+train --info config | 2 | --info: | agt COMMAND --cfg all
+runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
 dataset=digits train | 2 | the command comes first: agt train dataset=digits
 -m train training.seed=1,2 | 2 | the command comes first: agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'
