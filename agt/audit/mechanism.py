@@ -220,8 +220,12 @@ def square_of_responses(eps: float, size: int) -> float:
     with localcontext(prec=60):
         odds = Decimal(eps).exp()
         terms = [math.comb(size, truths) * odds**truths for truths in range(size, -1, -1)]
-        *sums, whole = accumulate(terms)
-        points = [float(ndtri_exp(float((some / whole).ln()))) for some in sums]
+        *above, whole = accumulate(terms)
+        *below, _ = accumulate(reversed(terms))
+        logs = [[float((some / whole).ln()) for some in sums] for sums in (above, below[::-1])]
+    # Of two tails that make 1 the smaller says where they meet: the other may be 1 to the last digit.
+    tails = zip(*map(ndtri_exp, logs), strict=True)
+    points = [float(min(tail, 0) - min(rest, 0)) for tail, rest in tails]
     return max(map(float.__add__, points, reversed(points))) ** 2
 
 

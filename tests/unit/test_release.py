@@ -127,7 +127,12 @@ def test_totals_are_shown_where_they_say_something() -> None:
 )
 def test_a_ledger_is_charged_the_guarantee_that_is_claimed(output: Output, guarantee: Guarantee, tmp_path: Path) -> None:
     environment = {"data_digest": "d" * 32, "dataset": "table"}
-    run = SimpleNamespace(environment=environment, config={}, folder=tmp_path, digest="sha256:" + "a" * 64)
+    run = SimpleNamespace(
+        environment=environment,
+        config={"dataset": {}, "relation": {"name": "add_remove"}},
+        folder=tmp_path,
+        digest="sha256:" + "a" * 64,
+    )
     opened: Any = SimpleNamespace(trained=SimpleNamespace(finished=run))
     nothing: Any = None
     request = ReleaseRequest(nothing, "rigorous", "distance", opened, nothing, nothing, nothing)
