@@ -118,7 +118,7 @@ def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: s
 def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, agt: Agt) -> None:
     run, inputs = trained("given constants"), queries("given constants")
     shutil.rmtree("data")
-    commands = {"certify": (), "plan": ("eps=[1]", "queries=[10]"), "predict": ("mechanism.eps=1",)}
+    commands = {"certify": (), "plan": ("eps=[1]", "queries=[10]"), "predict": ("mechanism.eps=1", "force=true")}
     for command, more in commands.items():
         said = agt(command, f"run={run}", f"inputs={inputs}", *more, "--json", "-q").ended(0)
         now, then = (json.loads((folder / "env.json").read_text()) for folder in (Path(said.json["run"]), run))
@@ -134,7 +134,7 @@ def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
     given = ("dataset=table", *OF_TABLE[1:], *GIVEN, "certificate=erm", "compute.threads=1")
     agt("tune", *given, "tune.public=test", "tune.folds=2", "tune.name=mine", "tune.grid={training.caution: [4]}").ended(0)
     run = agt("train", "experiment=mine", "compute.threads=1", "--json", "-q").json["run"]
-    said = agt("predict", f"run={run}", f"inputs={queries('')}", "mechanism.eps=1", "--json", "-q")
+    said = agt("predict", f"run={run}", f"inputs={queries('')}", "mechanism.eps=1", "force=true", "--json", "-q")
     (choice,) = [line for line in said.json["words"] if "training.chosen_on" in line]
     assert "on the test records, digest" in choice
     assert "or one of those rows is private" in choice

@@ -205,8 +205,8 @@ def judged(run: Path, ids: list[str]) -> dict[str, dict[bool, str]]:
 
 def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:
     said, table = certified(agt, points(LINE))
-    labels = agt("predict", "run=run", points(LINE), *EACH, "-q", "--json").json
-    simulated = agt("predict", "run=run", points(LINE), *EACH, "seed=3", "-q", "--json").json
+    labels = agt("predict", "run=run", points(LINE), *EACH, "force=true", "-q", "--json").json
+    simulated = agt("predict", "run=run", points(LINE), *EACH, "force=true", "seed=3", "-q", "--json").json
     before = {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
     now = judged(run, IDS[:2])
     name = f"certify/{Path(said['run']).name}"
@@ -270,7 +270,7 @@ def test_a_group_of_two_against_the_exact_loss() -> None:
 
 def test_the_account_goes_on(agt: Agt, run: Path) -> None:
     path = open_ledger(run, 10)
-    ask = ("predict", "run=run", points(LINE), *EACH, "-q", "--json")
+    ask = ("predict", "run=run", points(LINE), *EACH, "force=true", "-q", "--json")
     first = agt(*ask, "ledger=people").json
     assert agt(*ask, "ledger=people").json["metrics"]["stored"] == 25
     erase(run, IDS[:2])
@@ -340,11 +340,13 @@ def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
     agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool
 ) -> None:
     changing(*place)
-    agt("predict", "run=run", points(LINE), *EACH).ended(1 if spent else 3, "the run was changed while it was asked")
+    agt("predict", "run=run", points(LINE), *EACH, "force=true").ended(
+        1 if spent else 3, "the run was changed while it was asked"
+    )
     assert bool(list(Path().glob("outputs/predict/*/spent.json"))) == spent
     written = [path.read_text().splitlines() for path in Path().glob("outputs/predict/*/labels.csv")]
     assert all(len(lines) <= 1 for lines in written)
-    assert agt("predict", "run=run", points(LINE), *EACH, "-q").code == 0
+    assert agt("predict", "run=run", points(LINE), *EACH, "force=true", "-q").code == 0
 
 
 def test_certificates_of_an_earlier_state_are_not_finished(

@@ -76,7 +76,16 @@ def test_released_from_the_records_and_verified(agt: Agt, home: Path, mechanism:
     """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""
     weights = []
     for name in ("first", "second"):
-        said = agt("predict", f"run={run}", "inputs=queries.csv", mechanism, *TOTAL, f"hydra.run.dir={name}", "--json")
+        said = agt(
+            "predict",
+            f"run={run}",
+            "inputs=queries.csv",
+            mechanism,
+            *TOTAL,
+            "force=true",
+            f"hydra.run.dir={name}",
+            "--json",
+        )
         assert said.code == 0, said.err
         assert "(2, 1e-05)-differentially private" in " ".join(said.json["words"][:2])
         assert "expected before the draw" in said.err
@@ -99,7 +108,7 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
     with monkeypatch.context() as patched:
         patched.setattr(claims, "weaker", lambda known, now: tuple(known))
         patched.setattr(release, "weaker", lambda known, now: tuple(now))
-        assert agt("predict", "run=votes", TILTED, *TOTAL, "hydra.run.dir=less").code == 0
+        assert agt("predict", "run=votes", TILTED, *TOTAL, "force=true", "hydra.run.dir=less").code == 0
     assert "condition c" not in (home / "less" / "claim.json").read_text()
     said = agt("verify", "less")
     assert said.code != 0
@@ -127,7 +136,7 @@ def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
 def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path, mechanism: str, noise: str) -> None:
     from records import reseal
 
-    assert agt("predict", "run=erm", mechanism, *TOTAL, "hydra.run.dir=edited").code == 0
+    assert agt("predict", "run=erm", mechanism, *TOTAL, "force=true", "hydra.run.dir=edited").code == 0
     path = home / "edited" / "released_weights.json"
     path.write_text(json.dumps(read(path) | {noise: 1.0}))
     reseal(home / "edited")
