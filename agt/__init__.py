@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         SmoothLaplace,
     )
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 # Before anything loads OpenMP: PyTorch and Numba keep a pool of threads each, and by default an idle pool spins. On a
 # machine with other work to do, spinning pools made one training step ten times slower. A short spin (tens of

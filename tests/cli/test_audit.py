@@ -137,7 +137,7 @@ def test_an_audit_of_0_5_0_verifies_and_a_summary_is_said_to_be_of_that_version(
     node |= {"schema": "agt.audit/1", "by": "0.5.0", "findings": findings, "parts": parts, "unaudited": []}
     reseal(folder, json.dumps(node).encode())
     said = audited("verify", str(folder), "--json").ended(0)
-    (check,) = (each for each in said.json["checks"] if each["name"] == "audit.json")
+    (check,) = (each for each in said.json["checks"] if each["check"] == "audit.json")
     assert check["state"] == ("not checked" if parts else "ok")
     assert ("made by agt 0.5.0" in check["words"]) == bool(parts)
 

@@ -162,7 +162,7 @@ def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Pat
     said += [agt("runs"), agt("train", "dataset=t", f"dataset.label='{HOSTILE[3]}{HOSTILE[0]}'")]
     assert [one.code for one in said] == [0, 0, 0, 0, 0, 2], [one.err for one in said]
     pages = [path.read_text("utf-8") for path in Path("outputs").rglob("*") if path.suffix in (".md", ".html")]
-    assert len(pages) >= 9
+    assert len(pages) >= 8
     for text in [*pages, *(one.out + one.err for one in said), Path("conf/dataset/t.yaml").read_text("utf-8")]:
         assert not {letter for letter in text if not letter.isprintable()} - {"\n"}
         assert not re.search("^# Forged|<h1>.*Forged", text.partition("<td")[0], re.MULTILINE)

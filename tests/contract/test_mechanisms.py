@@ -104,6 +104,7 @@ def ratio_holds(guarantee: PureDP | ApproximateDP):
 
 
 def gaussian_holds(mu: float):
+    """mu as a double and as the decimal that it prints as: whichever is less."""
     cache: dict[Fraction, mpmath.mpf] = {}
 
     def z(p: Fraction) -> mpmath.mpf:
@@ -120,7 +121,7 @@ def gaussian_holds(mu: float):
 
     def holds(p: Fraction, q: Fraction) -> bool:
         with mpmath.workdps(90):
-            return z(p) - z(q) <= mpmath.mpf(mu)
+            return z(p) - z(q) <= min(mpmath.mpf(mu), mpmath.mpf(repr(mu)))
 
     return holds
 

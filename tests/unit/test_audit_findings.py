@@ -112,7 +112,7 @@ def test_what_does_not_is_taken(changes: dict[str, Any]) -> None:
         ("digest", "sha256:abc", "digest"),
         ("findings", [], "findings"),
         ("findings.0.found", "0.8", "as agt writes it"),
-        ("findings.0.part", None, "part"),
+        ("findings.0.part", 1, "part"),
         ("findings.0.surprise", 1, "surprise"),
         ("parts", [], "parts"),
     ],
