@@ -720,8 +720,14 @@ def features_of(x: object) -> np.ndarray:
     """[n, ...] float32 or float64; whole numbers and flags become float64, in which every one below 2^53 is exact.
 
     Raises:
-        DataError: no array of numbers with one row for each record.
+        DataError: no array of numbers with one row for each record; or a table of Arrow or polars,
+            whose columns have names that an array would lose.
     """
+    if hasattr(x, "to_pandas"):
+        raise DataError(
+            f"features: the names of the columns of a {type(x).__name__} would be lost, and queries would be "
+            "answered by position: give a data frame, x.to_pandas()"
+        )
     if np.ma.is_masked(x):
         raise DataError("features: masked values are missing ones: repair or drop their records")
     try:

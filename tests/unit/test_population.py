@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import agt
+from agt.data.dataset import DataError
 
 RNG = np.random.default_rng(8)
 FRAME = pd.DataFrame({"age": RNG.integers(18, 90, 200), "region": RNG.choice(["north", "south"], 200)})
@@ -80,6 +82,13 @@ def test_every_door_of_the_library_refuses_queries_of_another_population(tmp_pat
 
 WIDE = pd.DataFrame(RNG.normal(size=(200, 3)) * [1.0, 0.1, 3.0], columns=["a", "b", "c"])
 SIGNS = np.where(WIDE.a > 0, "yes", "no")
+
+
+def test_an_arrow_table_whose_names_would_be_lost_is_refused() -> None:
+    model, table = agt.fit(WIDE, SIGNS), pa.Table.from_pandas(WIDE[["c", "b", "a"]])
+    for ask in (model.predict, model.certify, lambda x: agt.fit(x, SIGNS)):
+        with pytest.raises(DataError, match="to_pandas"):
+            ask(table)
 
 
 def test_a_frame_in_another_order_is_answered_by_its_names(tmp_path: Path) -> None:
