@@ -611,9 +611,15 @@ class Ledger:
         """Raise Broken unless this chain goes through a head that was known."""
         last = self._book.last.number
         if known.count > last:
+            never_named = place not in {SecondHead(Path(head), "").name for _, head in self._book.heads}
+            interrupted = (
+                "; or, if agt ledger admit head= was interrupted when it had just made that file, nothing was "
+                "spent since: delete the file, and give that line again"
+            )
             raise Broken(
                 f"it is older than {place}: it ends at entry {last} of {known.count}. An older copy lies in its place, or "
                 "its log (the file -wal) is lost; what was spent since would be spent again. Bring the newest copy back"
+                f"{interrupted if never_named and known.count == last + 1 else ''}"
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
             raise Broken(
