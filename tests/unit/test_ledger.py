@@ -616,6 +616,28 @@ def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
         Ledger.open(path)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_head_that_is_ahead_may_be_left_over_only_if_the_ledger_never_named_it(tmp_path: Path, named: bool) -> None:
+    """An ``admit head=`` that was killed before its commit leaves the file; a rollback of a named head is no such case."""
+    head = tmp_path / "stick.head"
+    path = lots(tmp_path, head=head if named else None)
+    older = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        if named:
+            ledger.debit(charge(), 1)
+        else:
+            ledger.move_head(head)
+    path.write_bytes(older)
+    with pytest.raises(CheckError, match="it is older than its second head") as refused:
+        Ledger.open(path, head)
+    assert ("delete the file, and give that line again" in str(refused.value)) is not named
+    if not named:
+        head.unlink()
+        with Ledger.open(path) as ledger:
+            ledger.move_head(head)
+            assert ledger.head == head
+
+
 def test_a_lost_head_is_replaced_and_the_chain_says_so(tmp_path: Path) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
