@@ -4,9 +4,10 @@ A training run's model is read as agt's own commands read it, with no data: cond
 metrics.json are functions of config.yaml and of what source.json has of the data. Nothing of others' code is loaded.
 """
 
+import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,11 +37,12 @@ from agt.store import (
     read_digest,
     unseal_manifest,
 )
+from agt.targets import is_own_code
 from agt.unlearning.log import KEY_FILE
 from agt_cli.choices import naming
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
-from agt_cli.runs.prepare import kept_head, run_without_records, settings_parts
+from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
 from agt_cli.runs.queries import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
@@ -300,8 +302,26 @@ def _model_of(record: Record) -> Model | None:
     if kept is None:
         record.findings.unchecked("model", "the run was made before runs kept what that takes (source.json)")
         return None
+    _check_source(config["dataset"], kept)
     with torch.device("meta") if settings.certificate.boxes else nullcontext():  # of a head its shapes are enough
         return load(kept.problem, record)
+
+
+def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
+    """Raise Broken unless source.json, by which queries are read and answers named, has the data set of config.yaml.
+
+    Args:
+        dataset: of config.yaml.
+    """
+    source, given = dict(kept.settled), json.loads(as_json(dataset))
+    constants = source.pop("settled", {})
+    difference = first_difference(source, given, "source")
+    names = list(kept.problem.dataset.classes)
+    for classes in (given.get("classes"), constants.get("classes")):
+        if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
+            difference = first_difference(names, [str(name) for name in classes], "names")
+    if difference:
+        raise Broken(f"source.json is not of the data set in config.yaml: {difference}")
 
 
 def _check_model(record: Record, model: Model) -> None:

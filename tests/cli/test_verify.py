@@ -161,6 +161,30 @@ def test_what_was_made_verifies(made: Path, agt: Agt, name: str) -> None:
     assert set(states.values()) <= {"ok", "note"}
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda node: node["source"].update(split_key="another"),
+        lambda node: node["source"].update(_target_="evil.make"),
+        lambda node: node["source"].update(surprise=1),
+    ],
+    ids=["setting", "code", "unknown"],
+)
+def test_queries_are_read_as_the_data_set_of_config_yaml(
+    made: Path, agt: Agt, tmp_path: Path, edit: Callable[[Any], object]
+) -> None:
+    shutil.copytree(made / "train/head", tmp_path / "run")
+    tamper(tmp_path / "run", {"source.json": edit})
+    assert problems(agt("verify", str(tmp_path / "run"), "--json", "-q")).keys() == {"model"}
+
+
+def test_answers_are_named_by_the_classes_of_config_yaml(agt: Agt) -> None:
+    """Answers are named by source.json, so that swapped names in it would swap what is released."""
+    agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(0)
+    tamper(Path("run"), {"source.json": lambda node: node["names"].reverse()})
+    assert "names[0] is recorded as" in problems(agt("verify", "run", "--json", "-q"))["model"]
+
+
 def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     """Were they others, each earlier record of this version would contradict itself: give them a version of their own."""
     words = [SCOPE, report_page("# a", lambda name: None), (made / "train/box/conditions.json").read_text()]
