@@ -19,7 +19,7 @@ from agt.settings import Digest, content_of, read_document, schema
 
 AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/2"] = "agt.audit/2"
-GONE = (("parts", []), ("unaudited", []), ("part", None))
+SUMMARY_ENTRIES: tuple[tuple[str, object], ...] = (("parts", []), ("unaudited", []), ("part", None))
 """Entries of agt.audit/1 that said nothing but of summaries, as every other kind of audit wrote them."""
 LOWER = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
@@ -269,12 +269,12 @@ def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
             "each audit that agt runs command=audit lists"
         )
     text = json.dumps({**node, "schema": VERSION})
-    now: dict[str, Any] = json.loads(text, object_hook=_without_gone)
+    now: dict[str, Any] = json.loads(text, object_hook=_without_summary_entries)
     return now
 
 
-def _without_gone(entries: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entries.items() if (key, value) not in GONE}
+def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if (key, value) not in SUMMARY_ENTRIES}
 
 
 def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
