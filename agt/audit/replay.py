@@ -142,14 +142,16 @@ def replay(
         problems: of objective perturbation, both sides' problems without linear term.
         source: of the first side's draws; None: the operating system.
     """
-    recorded, tilt = RecordedRandomness(source or SystemRandomness()), 0.0
+    recorded = RecordedRandomness(source or SystemRandomness())
     recorded.release(first)
     script = recorded
+    tilt = 0.0
     if problems is not None:
         script, tilt = coupled(recorded, problems, cast(ApproximateDP, guarantee))
     replayed = ReplayedRandomness(script)
     replayed.release(second)
-    before, after = recorded.published, replayed.published
+    before = recorded.published
+    after = replayed.published
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     different = [name if name in before else f"{name}: {after[name]}" for name in names]
     if len(replayed.draws) < len(recorded.draws):
@@ -174,50 +176,108 @@ def replay(
 def coupled(
     recorded: RecordedRandomness, problems: tuple[TiltedErm, TiltedErm], claimed: ApproximateDP
 ) -> tuple[RecordedRandomness, float]:
-    """(a record whose linear term has the same minimiser on the neighbour, what that term loses as a
-    share of what it may lose)."""
-    script, theta = deepcopy(recorded), cast(np.ndarray, recorded.draws[1].private)
-    before, after = (side.gradient(theta) for side in problems)
-    script.answers[0] = script.answers[0] + before - after
-    volumes = [np.linalg.slogdet(side.hessian(theta))[1] for side in problems]
-    eps = (1 - SOLVER_SHARE) * claimed.eps - abs(float(volumes[0] - volumes[1]))
-    mu = float(np.linalg.norm(before - after)) / cast(float, recorded.draws[0].public[0])
-    return script, mu / allowed_mu(eps, (1 - SOLVER_SHARE) * claimed.delta) if eps > 0 else FAR
+    """Return the record with the linear term that has the same minimiser on the neighbour.
+
+    Args:
+        recorded: its first draw is the linear term, its second the noise on the minimiser.
+        problems: both sides' problems, without linear term.
+        claimed: by the release.
+
+    Returns:
+        The record, and what its linear term loses as a share of what it may lose.
+    """
+    script = deepcopy(recorded)
+    linear_term, solution = recorded.draws[:2]
+    minimiser = cast(np.ndarray, solution.private)
+    first, second = problems
+    moved = first.gradient(minimiser) - second.gradient(minimiser)
+    script.answers[0] = script.answers[0] + moved
+    first_volume = np.linalg.slogdet(first.hessian(minimiser))[1]
+    second_volume = np.linalg.slogdet(second.hessian(minimiser))[1]
+    remaining_eps = (1 - SOLVER_SHARE) * claimed.eps - abs(float(first_volume - second_volume))
+    if remaining_eps <= 0:
+        return script, FAR
+    sigma = cast(float, linear_term.public[0])
+    mu = float(np.linalg.norm(moved)) / sigma
+    return script, mu / allowed_mu(remaining_eps, (1 - SOLVER_SHARE) * claimed.delta)
 
 
 def largest_loss(guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]) -> float:
-    """The largest loss of the draws that both sides made, as a share of the guarantee."""
-    trial, losses = 0, dict[int, list[np.ndarray]]()
+    """Return the largest loss of what ``composed`` names, as a share of the guarantee.
+
+    Losses of pure guarantees add up; those of Gaussian noise add up as squares. Draws that only one
+    side made are left out: that there are such is another finding.
+    """
+    order: float = 1 if isinstance(guarantee, PureDP) else 2
+    if composed == "answer":
+        order = np.inf
+    trial = 0
+    losses: dict[int, list[np.ndarray]] = {}
     for draw, other in zip(draws, others, strict=False):
-        if draw.law == "uniform":
-            trial += composed == "trial"
-        else:
-            losses.setdefault(trial, [np.zeros(1)]).append(losses_of(guarantee, draw, other))
-    order = 1 if isinstance(guarantee, PureDP) else 2
-    norms = [np.linalg.norm(np.concatenate(group), np.inf if composed == "answer" else order) for group in losses.values()]
-    return float(max(norms, default=0.0))
+        if draw.law != "uniform":
+            losses.setdefault(trial, []).append(losses_of(guarantee, draw, other))
+        elif composed == "trial":
+            trial += 1
+    largest = 0.0
+    for of_trial in losses.values():
+        values = np.concatenate(of_trial)
+        if len(values):
+            largest = max(largest, float(np.linalg.norm(values, order)))
+    return largest
 
 
 def losses_of(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
-    """[answers] what each answer of a draw loses between its two private inputs, in shares of the guarantee."""
-    first, second, scale = cast(Any, (draw.private, other.private, draw.public[0]))
+    """Return what each answer of a draw loses between its two private inputs.
+
+    Returns:
+        [answers] shares of the guarantee; ``FAR`` where noise of this kind cannot give it.
+    """
     if draw.law == "labels":
-        if scale.guarantee != guarantee:
-            return np.array([FAR])
-        states = np.unique(np.stack([*first, *second]), axis=1).T.tolist()
-        pairs = (NeighbourPair(Side(*state[:2]), Side(*state[2:])) for state in states)
-        limit = guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps
-        return np.array([min(exact_loss(scale, pair).rank / limit, FAR) for pair in pairs])
-    if isinstance(first, Mapping):  # a word that one side lacks counts 0 there
-        words = {**first, **second}
-        first, second = ([side.get(word, 0) for word in words] for side in (first, second))
-    apart = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    if draw.law == "geometric" and isinstance(guarantee, PureDP):
-        return np.array([np.abs(apart).sum() * scale / draw.public[1] / guarantee.eps])
-    if draw.law == "geometric" or isinstance(guarantee, PureDP):
+        return label_losses(guarantee, draw, other)
+    if (draw.law == "geometric") != isinstance(guarantee, PureDP):
         return np.array([FAR])
-    mu = guarantee.mu if isinstance(guarantee, GaussianDP) else allowed_mu(guarantee.eps, guarantee.delta)
-    return np.asarray(np.linalg.norm(apart.reshape(len(apart), -1), axis=1) / scale / mu)
+    scale: Any = draw.public[0]
+    apart = distance_vector(draw, other)
+    if isinstance(guarantee, PureDP):
+        moves: Any = draw.public[1]
+        return np.array([np.abs(apart).sum() * scale / moves / guarantee.eps])
+    mu = covered_mu(guarantee)
+    if not apart.size:  # neither side has a word to count
+        return np.zeros(0)
+    rows = apart.reshape(len(apart), -1)
+    return np.asarray(np.linalg.norm(rows, axis=1) / scale / mu)
+
+
+def label_losses(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
+    """Return what each distinct pair of states (label, evidence) loses by the mechanism's own table, in shares."""
+    mechanism: Any = draw.public[0]
+    if mechanism.guarantee != guarantee:
+        return np.array([FAR])
+    limit = guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps
+    private: Any = (*cast(Any, draw.private), *cast(Any, other.private))
+    losses = []
+    for label, evidence, other_label, other_evidence in np.unique(np.stack(private), axis=1).T.tolist():
+        pair = NeighbourPair(Side(label, evidence), Side(other_label, other_evidence))
+        losses.append(min(exact_loss(mechanism, pair).rank / limit, FAR))
+    return np.array(losses)
+
+
+def distance_vector(draw: Draw, other: Draw) -> np.ndarray:
+    """Return the difference of two private inputs; a word that one side lacks counts 0 there."""
+    first: Any = draw.private
+    second: Any = other.private
+    if isinstance(first, Mapping):
+        words = {**first, **second}
+        first = [first.get(word, 0) for word in words]
+        second = [second.get(word, 0) for word in words]
+    return np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+
+
+def covered_mu(guarantee: GaussianDP | ApproximateDP) -> float:
+    """Return the largest mu of Gaussian noise that has the guarantee."""
+    if isinstance(guarantee, GaussianDP):
+        return guarantee.mu
+    return allowed_mu(guarantee.eps, guarantee.delta)
 
 
 def allowed_mu(eps: float, delta: float) -> float:
