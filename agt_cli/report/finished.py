@@ -29,7 +29,7 @@ all in their places yet (any other command on the run brings them there), and go
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -79,6 +79,24 @@ _ANSWERS = (  # of a run's metrics, the main one first
 )
 
 
+class RecordedEntries(dict[str, Any]):
+    """Entries of a record's file. One that is not there is a fault of the file, and none of the program.
+
+    Args:
+        file: which file it is, for messages.
+
+    Raises:
+        ConfigError: an entry is asked for by its key, and is not there.
+    """
+
+    def __init__(self, file: str, entries: Mapping[str, Any]) -> None:
+        super().__init__(entries)
+        self.file = file
+
+    def __missing__(self, key: str) -> Any:
+        raise ConfigError(f"{self.file} has no entry '{key}', so it is not as agt wrote it: train again")
+
+
 @dataclass(frozen=True)
 class Run(Folder):
     """A run's folder. ``open_run`` verifies a finished one; ``Run.at`` takes any, of which nothing is verified.
@@ -111,7 +129,8 @@ class Run(Folder):
 
     def _recorded(self, name: str) -> dict[str, Any]:
         try:
-            return self.yaml(name) if name.endswith(".yaml") else self.json(name)
+            entries = self.yaml(name) if name.endswith(".yaml") else self.json(name)
+            return RecordedEntries(f"{self.key}={self.folder}: {name}", entries)
         except ConfigError:
             if self.verified:
                 raise
@@ -464,8 +483,9 @@ def check_edits(run: Run, doing: str) -> None:
         ConfigError: it was trained with relation=flip; or with perturb, which agt audit certificate alone makes edits of.
     """
     from agt.relations import RELATIONS  # torch, which help and wrong paths do without
+    from agt.settings import RelationConfig, validate
 
-    relation = run.config["relation"]["name"]
+    relation = validate(RelationConfig, run.config["relation"], "relation").name
     rule = RELATIONS[relation]
     if rule.labels or (rule.features and doing != "agt audit certificate"):
         changed = "labels" if rule.labels else "features"

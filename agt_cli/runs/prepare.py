@@ -178,8 +178,16 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
 
     Args:
         files: what ``data_files`` said then; empty: the run is older than that.
+
+    Raises:
+        ConfigError: an entry of ``files`` names no path.
     """
-    there = {key: entry["path"] for key, entry in files.items() if Path(entry["path"]).exists()}
+    there = {}
+    for key, entry in files.items():
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
+            raise ConfigError(f"env.json: data_files.{key} names no path, so it is not as agt wrote it: train again")
+        if Path(entry["path"]).exists():
+            there[key] = entry["path"]
     return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
 
 

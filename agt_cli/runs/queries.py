@@ -490,7 +490,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
         )
     gone, _ = check_same(index, prepared.loaded.train, key)
     check_asked(index, gone, Log.of(finished).waiting)
-    count, before = len(prepared.loaded.test), int(finished.metrics["n_test"])
+    count, before = len(prepared.loaded.test), finished.metrics["n_test"]
     yield f"note: the {count} test records are not those that the run was trained beside ({before} then)"
 
 

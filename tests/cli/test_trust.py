@@ -5,8 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -191,3 +192,30 @@ def test_the_papers_code_is_found_under_one_name() -> None:
     for old in ("agt_cli.papers.encoder", "experiments.encoder"):
         with trusting(["agt_cli._experiments.encoder.EncodedHead"]):
             assert imported(f"{old}.EncodedHead", "model").__module__ == "agt_cli._experiments.encoder"
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "words"),
+    [
+        ("metrics.json", lambda node: node.clear(), "certify run=run"),
+        ("env.json", lambda node: node.update(data_files={"path": {"path": None}}), "certify run=run"),
+        ("env.json", lambda node: node.update(data_files={"path": 3}), "predict run=run mechanism.eps=1"),
+        ("config.yaml", lambda node: node["relation"].update(name="friends"), "audit certificate run=run"),
+        ("config.yaml", lambda node: node.pop("relation"), "audit certificate run=run"),
+    ],
+)
+def test_an_entry_that_is_not_as_agt_wrote_it_is_no_bug(
+    agt: Agt, name: str, edit: Callable[[Any], object], words: str
+) -> None:
+    agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(0)
+    path = Path("run", name)
+    node = yaml.safe_load(path.read_text())
+    edit(node)
+    path.write_text(yaml.safe_dump(node) if path.suffix == ".yaml" else json.dumps(node))
+    if name == "metrics.json":  # a note about other test records is made of it
+        environment = Path("run/env.json")
+        environment.write_text(environment.read_text().replace('"data_digest": "', '"data_digest": "0'))
+    reseal(Path("run"))
+    said = agt(*words.split())
+    assert said.code in (1, 2)
+    assert "bug" not in said.err
