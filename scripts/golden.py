@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-BASE = "837fd68"
+BASE = "6d491293"
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 HOME = Path(tempfile.gettempdir()) / f"golden-agt-{os.getuid()}"
@@ -56,22 +56,6 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (re.compile(rb'("peak_(?:gib|memory_[gm]ib)": )[\d.]+'), rb"\1...", "memory of the process, never twice the same"),
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
     (re.compile(rb'("agt": )"0\.\d\.0"'), rb"\1...", "the version"),
-    (re.compile(rb"agt\.data\.(?:digits|medmnist)\."), b"agt.data.images.", "moved; the old one resolves"),
-    (re.compile(rb"agt_cli\.(?:_experiments|papers)\.(?:prepare\.)?"), b"experiments.", "moved; the old one resolves"),
-    (
-        re.compile(rb"agt\.mechanisms\.(?:comparisons|aggregate)\."),
-        b"agt.mechanisms.published.",
-        "moved; the old one resolves",
-    ),
-    (re.compile(rb"agt_cli\.audit\.weights\."), b"agt_cli.audit.mechanism.", "moved; the old one resolves"),
-    (re.compile(rb"agt_cli\.audit\.memorisation\."), b"agt_cli.audit.membership.", "moved; the old one resolves"),
-    (
-        re.compile(rb'\s*"[^"]*\): what is packed inside \d[^"]*",?'),
-        b"",
-        "packed files are searched by their bytes alone now",
-    ),
-    (re.compile(rb"(?m)^  units: 2000?$"), b"  units: ...", "a certificate's audit: neighbours are trained by the trainer"),
-    (re.compile(rb"(?m)^  neighbours: (?:200|100)$"), b"  neighbours: ...", "the same"),
 )
 r"""What files that programs read may differ in: a pattern, what stands for it in both trees, and why. Hashes may follow.
 
