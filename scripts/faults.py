@@ -383,7 +383,7 @@ LINES = "".join(json.dumps({"id": n, "record": {"x1": n / 4, "x2": 1.0}}) + "\n"
 INIT = ("init", "people", "run=run", *BUDGET, "unit='one person'")
 CASES: dict[str, Callable[[], Case]] = {
     "labels": Release(("inputs=q.csv", "ledger=people", "mechanism.eps=0.1")).case,
-    "labels, no ledger": Release(("inputs=q.csv", "mechanism.eps=0.1")).case,
+    "labels, no ledger": Release(("inputs=q.csv", "mechanism.eps=0.1", "force=true")).case,
     "session": Release(("inputs=-", "ledger=people", "mechanism.eps=0.1"), given=LINES, stored=SESSION, output="").case,
     "session, lots": Release(
         ("inputs=-", "ledger=people", "mechanism.eps=0.1", "lot=2"), given=LINES, lot=2, stored=SESSION, output=""
