@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from agt import __version__
 from agt_cli import usage
 
 ROOT = Path(__file__).parents[2]
@@ -154,6 +155,14 @@ def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
             assert word in known | OTHERS or pinned or options, (name, word)
     everywhere = [path for path in INSTALLERS if path.name not in ("CHANGELOG.md", "pyproject.toml")]
     assert [path.name for path in everywhere if "agt-certified[" in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_security_page_says_how_to_report_what_is_in_scope_and_which_versions_are_mended() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    headings = re.findall("^## (.+)$", text, re.MULTILINE)
+    assert headings == ["How to report", "In scope", "Out of scope", "Versions that are mended"]
+    newest = __version__.rpartition(".")[0]
+    assert f"| {newest}, the newest release | yes" in text
 
 
 def test_the_readme_keeps_its_two_commands() -> None:
