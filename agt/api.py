@@ -89,11 +89,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "stability": CLOSED_FORM,
     "erm": CLOSED_FORM,
     "removal": CLOSED_FORM,
-    "tube": CLOSED_FORM,
     "votes": CLOSED_FORM,
 }
-SOFTMAX = {"loss": "cross_entropy", "clip": 1.0}  # of a tube of more than two classes
-SMOOTH = HeadConfig(hidden=(256,), activation="tanh")  # in a tube where no network is given, as in conf/model/smooth.yaml
 
 
 @dataclass(frozen=True)
@@ -341,13 +338,13 @@ def fit(
         columns: which columns of a data frame are features, and the public constants that code them, or the dataset file
             that holds them.
         network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
-        activation: of hidden layers given by width; None: relu, in a tube tanh.
+        activation: of hidden layers given by width; None: relu.
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
-            models), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
-            (settings.py); None: stability for a linear head, box for any other, votes where a ``learner`` is given.
+            models), or its settings (settings.py); None: stability for a linear head, box for any other, votes where a
+            ``learner`` is given.
         learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.
-        features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
+        features: public features in front of a head: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.
@@ -361,8 +358,7 @@ def fit(
         checkpoint: a folder of its own for what training has reached: the same call goes on from there if the process was
             killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
-            linear head's and a tube's are the recipe's unless given, and ``caution`` moves them along its curve
-            (training/linear.py, tube/network.py).
+            linear head's are the recipe's unless given, and ``caution`` moves them along its curve (training/linear.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -447,7 +443,7 @@ class _Data:
     ) -> Problem:
         usual: dict[str, Any] = {"kgrid": KGridConfig(max=50), "compute": ComputeConfig(), "ensemble": EnsembleConfig()}
         settings = Settings(
-            training=_training(certificate, training, len(self.classes)),
+            training=_training(certificate, training),
             relation=relation,
             certificate=certificate,
             noise=None,
@@ -523,12 +519,8 @@ def _trained_for(
     certificate: str | CertificateConfig | Mapping[str, Any] | None,
 ) -> tuple[HeadBuilder, CertificateConfig]:
     """The head, and its certificate: each as given, or what goes with the other."""
-    kind = None if certificate is None else _certificate(certificate)
-    tube = kind is not None and not (kind.linear or kind.boxes)
-    if tube and activation is None and not isinstance(network, nn.Module) and network == ():
-        return SMOOTH, kind  # type: ignore[return-value]  # a tube's
-    head = _head(network, activation or ("tanh" if tube else "relu"))
-    return head, kind or _certificate("stability" if head.linear else "box")
+    head = _head(network, activation or "relu")
+    return head, _certificate(certificate or ("stability" if head.linear else "box"))
 
 
 def _certificate(certificate: str | CertificateConfig | Mapping[str, Any]) -> CertificateConfig:
@@ -543,7 +535,7 @@ def _with_features(certificate: CertificateConfig, features: str | Mapping[str, 
         return certificate
     if certificate.boxes:
         raise ConfigError(
-            "features: public features stand in front of a linear head or a tube: use certificate=stability, network=()"
+            "features: public features stand in front of a linear head: use certificate=stability, network=()"
         )
     if certificate.features != FeaturesConfig():
         raise ConfigError("features: the certificate has features of its own: give them in one place")
@@ -579,13 +571,12 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
     return validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
 
 
-def _training(certificate: CertificateConfig, given: dict[str, Any], classes: int) -> TrainingConfig:
+def _training(certificate: CertificateConfig, given: dict[str, Any]) -> TrainingConfig:
     """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
-    several = SOFTMAX if not (certificate.linear or certificate.boxes) and classes > 2 else {}
-    return validate(TrainingConfig, DEFAULTS[certificate.name] | several | given, "training")
+    return validate(TrainingConfig, DEFAULTS[certificate.name] | given, "training")
 
 
 def _choices(declarations: bool) -> Fact:
