@@ -71,7 +71,7 @@ def test_no_certified_label_flips_when_a_record_goes(kind: str) -> None:
         assert (there == answers.labels)[sure].all(), f"record {gone} changed a label that was certified"
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "votes", "tube"])
+@pytest.mark.parametrize("kind", [*KINDS, "votes"])
 def test_a_declared_class_need_not_occur(kind: str) -> None:
     """A set with one record of a class has a neighbour with none: that trains, and labels certified at 1 are the same."""
     settings = {**KINDS.get(kind, {"certificate": kind, "members": 3 if kind == "votes" else 1}), "declared": SAID}

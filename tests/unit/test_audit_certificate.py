@@ -23,7 +23,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "box": {"certificate": "box", "network": (3,), "ks": 2, "batch": {"count": 2}, "epochs": 2},
     "stability": {"certificate": "stability", **FEW},
     "erm": {"certificate": "erm", "weight_decay": 0.1},
-    "tube": {"certificate": "tube", "network": (6,), "ks": 2, "caution": 20.0},
     "boxes vote": {"certificate": "box", "members": 3, "ks": 1, "epochs": 1},
     "heads vote": {"certificate": "stability", "members": 3, **FEW},
     "convolution": {
@@ -36,7 +35,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "epochs": 2,
     },
     "votes": {"certificate": "votes", "members": 9},
-    "tubes vote": {"certificate": "tube", "network": (4,), "ks": 1, "members": 2, "caution": 20.0},
 }
 
 

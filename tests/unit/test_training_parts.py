@@ -15,7 +15,7 @@ from synthetic import ball, make_recipe, make_records, make_training, refused
 
 import agt
 from agt.data.dataset import Records
-from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.errors import AgtError, ConfigError
 from agt.settings import BatchConfig, default_n_max
 from agt.training import ensemble, erm as erm_module, linear
 from agt.training.batches import BatchPlan, Recipe, check_unit_rows
