@@ -323,10 +323,14 @@ def test_a_power_iteration_would_stop_too_low_and_the_bound_does_not():
     assert top <= largest_eigenvalue(matrix) <= top * (1 + 1e-5)
 
 
-def test_an_estimate_that_is_too_low_is_not_proved(monkeypatch):
+def test_an_estimate_that_is_too_low_is_not_proved():
     matrix, top = hidden()
     assert proved(matrix, 9.5) is None
     assert proved(matrix, 10.001) >= top
+
+
+def test_a_guess_that_is_too_low_is_not_the_bound(monkeypatch):
+    matrix, top = hidden()
     monkeypatch.setattr(linear, "_top", lambda _: 9.0)  # a guess from a blind iteration
     assert top <= largest_eigenvalue(matrix) <= 2 * top
     monkeypatch.setattr(linear, "_top", lambda _: 0.01)  # a hopeless one
