@@ -278,6 +278,11 @@ audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.su
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
 audit selftest run=@nowhere | 2 | nowhere: no such folder
 audit summary run=@nowhere | 2 | agt audit summary was removed: agt runs command=audit lists
+train certificate=tube | 2 | the curvature tube was removed | use certificate=stability model=linear
+train certificate.name=tube | 2 | certificate=tube: the curvature tube was removed
+train model=smooth | 2 | the curvature tube was removed | use certificate=stability model=linear
+train training=imdb_tube | 2 | the curvature tube was removed
+train experiment=imdb_tube | 2 | the curvature tube was removed
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -317,6 +322,7 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
 runs -m limit=1,2 | 2 | -m: agt runs keeps no record
+train certificate.length=4 | 2 | certificate.length=4: the curvature tube was removed
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
