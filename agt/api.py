@@ -91,6 +91,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "removal": CLOSED_FORM,
     "votes": CLOSED_FORM,
 }
+WITHOUT_DEFAULT = ("epochs", "lr", "clip")
+"""Settings of a network's training that have no default: none was found that serves the data sets of docs/start.md."""
 
 
 @dataclass(frozen=True)
@@ -337,7 +339,8 @@ def fit(
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         columns: which columns of a data frame are features, and the public constants that code them, or the dataset file
             that holds them.
-        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
+        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is. A
+            network needs ``epochs``, ``lr`` and ``clip``: no defaults serve one.
         activation: of hidden layers given by width; None: relu.
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
             models), or its settings (settings.py); None: stability for a linear head, box for any other, votes where a
@@ -369,6 +372,7 @@ def fit(
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind, own = _with_learner(_with_features(kind, features), learner)
+    _check_network_settings(head, kind, training)
     if kind.votes and members == 1 and data.declared.size is not None and not data.dataset.label_free:
         members = usual_members(data.declared.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
@@ -521,6 +525,16 @@ def _trained_for(
     """The head, and its certificate: each as given, or what goes with the other."""
     head = _head(network, activation or "relu")
     return head, _certificate(certificate or ("stability" if head.linear else "box"))
+
+
+def _check_network_settings(head: HeadBuilder, certificate: CertificateConfig, given: Mapping[str, Any]) -> None:
+    """Raise ConfigError, naming what is missing, where a network in boxes would train by default settings."""
+    missing = [f"{name}=" for name in WITHOUT_DEFAULT if name not in given]
+    if certificate.boxes and not head.linear and missing:
+        raise ConfigError(
+            f"network: no default settings serve a network, so use a linear head (network=()), or give "
+            f"{', '.join(missing)} as chosen on public data"
+        )
 
 
 def _certificate(certificate: str | CertificateConfig | Mapping[str, Any]) -> CertificateConfig:

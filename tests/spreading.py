@@ -97,7 +97,8 @@ def trained(rows: int = 700, width: int = 5, classes: int = 2, **settings: Any) 
 
 def box(relation: str, **settings: Any) -> Fitted:
     compute = {"fragment": settings.pop("fragment", 32), "kernel": "reference", "threads": 1}
-    given = {"network": (4,), "ks": 2, "epochs": 1, "batch": {"count": 2}, "compute": compute}
+    given = {"network": (4,), "ks": 2, "epochs": 1, "lr": 2.0, "clip": 0.06, "batch": {"count": 2}}
+    given |= {"compute": compute}
     return trained(400, relation=relation, certificate="box", **given | settings)
 
 

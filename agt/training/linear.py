@@ -544,8 +544,9 @@ def check_open(training: TrainingConfig, certificate: str) -> None:
     if training.by_recipe and certificate not in CERTIFICATES:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: use "
-            "certificate=stability model=linear, or settings with numbers, such as training=generic"
+            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: use a "
+            "linear head (certificate=stability model=linear), or give training=generic and training.epochs, training.lr "
+            "and training.clip as chosen on public data"
         )
 
 

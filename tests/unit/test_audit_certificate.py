@@ -20,7 +20,7 @@ from agt_cli.audit.certificate import Auditor, Certificate, bounds_of, share_wor
 FEW = {"epochs": 3, "lr": 0.5}
 COMPUTE = {"threads": 1, "kernel": "reference"}
 KINDS: dict[str, dict[str, Any]] = {
-    "box": {"certificate": "box", "network": (3,), "ks": 2, "batch": {"count": 2}, "epochs": 2},
+    "box": {"certificate": "box", "network": (3,), "ks": 2, "batch": {"count": 2}, "epochs": 2, "lr": 2.0, "clip": 0.06},
     "stability": {"certificate": "stability", **FEW},
     "erm": {"certificate": "erm", "weight_decay": 0.1},
     "boxes vote": {"certificate": "box", "members": 3, "ks": 1, "epochs": 1},
@@ -33,6 +33,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "ks": 2,
         "batch": {"count": 2},
         "epochs": 2,
+        "lr": 2.0,
+        "clip": 0.06,
     },
     "votes": {"certificate": "votes", "members": 9},
 }

@@ -393,7 +393,8 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("members", [1, 2], ids=["one", "ensemble"])
 def test_a_program_that_is_killed_calls_fit_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int) -> None:
     records, place = some_records(), tmp_path / "checkpoint"
-    settings = {"network": (4,), "ks": 2, "epochs": 5, "members": members, "declared": agt.Declared(size=60)}
+    settings = {"network": (4,), "ks": 2, "epochs": 5, "lr": 2.0, "clip": 0.06}
+    settings |= {"members": members, "declared": agt.Declared(size=60)}
     settings |= {"compute": {"threads": 1, "kernel": "reference", "checkpoint_seconds": 1e-9}}
 
     def fit(**more: object) -> list[np.ndarray]:
