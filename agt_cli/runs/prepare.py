@@ -172,9 +172,10 @@ def _certificate(node: object) -> CertificateConfig:
         Superseded: a certificate that earlier versions had, as a record of theirs may name it.
         ConfigError: an unknown name or setting.
     """
-    name = node.get("name") if isinstance(node, Mapping) else None
-    if instead := OLD_SPELLINGS.get(f"certificate={name}"):
-        raise Superseded(f"certificate={name}: {instead}")
+    if isinstance(node, Mapping):
+        named = f"certificate={node.get('name')}"
+        if named in OLD_SPELLINGS:
+            raise Superseded(f"{named}: {OLD_SPELLINGS[named]}")
     return certificate_config(node)
 
 

@@ -297,8 +297,8 @@ def _model_of(record: Record) -> Model | None:
     try:
         parts = settings_parts(config)
     except Superseded as error:
-        version = record.environment.get("agt")
-        raise Superseded(f"made by agt {version}, and this is {__version__}: {error}") from None
+        versions = f"made by agt {record.environment.get('agt')}, and this is {__version__}"
+        raise Superseded(f"{versions}: {error}") from None
     settings = Settings(model=head, **parts)
     if settings.training.by_recipe == () and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS:
         raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")

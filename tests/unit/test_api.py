@@ -123,12 +123,18 @@ def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
 
 
+def first_weight_of(network: nn.Sequential) -> torch.Tensor:
+    """The first layer's weight, trained without bounds."""
+    model: Any = fit(network=network, ks=0, **STEPS).model
+    weight: torch.Tensor = model.box.nominal["0.weight"]
+    return weight
+
+
 def test_training_starts_from_the_networks_own_parameters() -> None:
     other = deepcopy(OWN)
     with torch.no_grad():
         next(other.parameters()).add_(1.0)
-    models: list[Any] = [fit(network=network, ks=0, **STEPS).model for network in (OWN, OWN, other)]
-    weights = [model.box.nominal["0.weight"] for model in models]
+    weights = [first_weight_of(network) for network in (OWN, OWN, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
