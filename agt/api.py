@@ -89,11 +89,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "stability": CLOSED_FORM,
     "erm": CLOSED_FORM,
     "removal": CLOSED_FORM,
-    "tube": CLOSED_FORM,
     "votes": CLOSED_FORM,
 }
-SOFTMAX = {"loss": "cross_entropy", "clip": 1.0}  # of a tube of more than two classes
-SMOOTH = HeadConfig(hidden=(256,), activation="tanh")  # in a tube where no network is given, as in conf/model/smooth.yaml
+WITHOUT_DEFAULT = ("epochs", "lr", "clip")
+"""Settings of a network's training that have no default: none was found that serves the data sets of docs/start.md."""
 
 
 @dataclass(frozen=True)
@@ -340,14 +339,15 @@ def fit(
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         columns: which columns of a data frame are features, and the public constants that code them, or the dataset file
             that holds them.
-        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
-        activation: of hidden layers given by width; None: relu, in a tube tanh.
+        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is. A
+            network needs ``epochs``, ``lr`` and ``clip``: no defaults serve one.
+        activation: of hidden layers given by width; None: relu.
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
-            models), tube (one hidden layer of tanh, softplus or gelu; no network: 256 of tanh), or its settings
-            (settings.py); None: stability for a linear head, box for any other, votes where a ``learner`` is given.
+            models), or its settings (settings.py); None: stability for a linear head, box for any other, votes where a
+            ``learner`` is given.
         learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.
-        features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
+        features: public features in front of a head: relu, fourier, landmarks or crosses, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.
@@ -361,8 +361,7 @@ def fit(
         checkpoint: a folder of its own for what training has reached: the same call goes on from there if the process was
             killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
-            linear head's and a tube's are the recipe's unless given, and ``caution`` moves them along its curve
-            (training/linear.py, tube/network.py).
+            linear head's are the recipe's unless given, and ``caution`` moves them along its curve (training/linear.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -373,6 +372,7 @@ def fit(
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
     kind, own = _with_learner(_with_features(kind, features), learner)
+    _check_network_settings(head, kind, training)
     if kind.votes and members == 1 and data.declared.size is not None and not data.dataset.label_free:
         members = usual_members(data.declared.size, training.get("caution", 1.0))
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
@@ -447,7 +447,7 @@ class _Data:
     ) -> Problem:
         usual: dict[str, Any] = {"kgrid": KGridConfig(max=50), "compute": ComputeConfig(), "ensemble": EnsembleConfig()}
         settings = Settings(
-            training=_training(certificate, training, len(self.classes)),
+            training=_training(certificate, training),
             relation=relation,
             certificate=certificate,
             noise=None,
@@ -523,12 +523,18 @@ def _trained_for(
     certificate: str | CertificateConfig | Mapping[str, Any] | None,
 ) -> tuple[HeadBuilder, CertificateConfig]:
     """The head, and its certificate: each as given, or what goes with the other."""
-    kind = None if certificate is None else _certificate(certificate)
-    tube = kind is not None and not (kind.linear or kind.boxes)
-    if tube and activation is None and not isinstance(network, nn.Module) and network == ():
-        return SMOOTH, kind  # type: ignore[return-value]  # a tube's
-    head = _head(network, activation or ("tanh" if tube else "relu"))
-    return head, kind or _certificate("stability" if head.linear else "box")
+    head = _head(network, activation or "relu")
+    return head, _certificate(certificate or ("stability" if head.linear else "box"))
+
+
+def _check_network_settings(head: HeadBuilder, certificate: CertificateConfig, given: Mapping[str, Any]) -> None:
+    """Raise ConfigError, naming what is missing, where a network in boxes would train by default settings."""
+    missing = [f"{name}=" for name in WITHOUT_DEFAULT if name not in given]
+    if certificate.boxes and not head.linear and missing:
+        raise ConfigError(
+            f"network: no default settings serve a network, so use a linear head (network=()), or give "
+            f"{', '.join(missing)} as chosen on public data"
+        )
 
 
 def _certificate(certificate: str | CertificateConfig | Mapping[str, Any]) -> CertificateConfig:
@@ -543,7 +549,7 @@ def _with_features(certificate: CertificateConfig, features: str | Mapping[str, 
         return certificate
     if certificate.boxes:
         raise ConfigError(
-            "features: public features stand in front of a linear head or a tube: use certificate=stability, network=()"
+            "features: public features stand in front of a linear head: use certificate=stability, network=()"
         )
     if certificate.features != FeaturesConfig():
         raise ConfigError("features: the certificate has features of its own: give them in one place")
@@ -579,13 +585,12 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
     return validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
 
 
-def _training(certificate: CertificateConfig, given: dict[str, Any], classes: int) -> TrainingConfig:
+def _training(certificate: CertificateConfig, given: dict[str, Any]) -> TrainingConfig:
     """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
-    several = SOFTMAX if not (certificate.linear or certificate.boxes) and classes > 2 else {}
-    return validate(TrainingConfig, DEFAULTS[certificate.name] | several | given, "training")
+    return validate(TrainingConfig, DEFAULTS[certificate.name] | given, "training")
 
 
 def _choices(declarations: bool) -> Fact:

@@ -85,7 +85,8 @@ class CertifiedClassifier(_Classifier):
     Args:
         declared, columns, network, activation, certificate, features, relation, unit_rows, ks, members, learner, vote,
             margin_clip: as in ``agt.fit``.
-        caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
+        caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default,
+            which ``epochs``, ``lr`` and ``clip`` of a network do not have.
         on_progress: called as training goes on; None: nothing is.
 
     Attributes:

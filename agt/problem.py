@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -14,14 +13,13 @@ from agt.kernels.select import pick_device
 from agt.models.features import check_dtype
 from agt.models.heads import HeadBuilder
 from agt.relations import RELATIONS, moving, rows_at_stake
-from agt.settings import MOST_KS, CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, TubeConfig
+from agt.settings import CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
 from agt.training.learners import Learner
 from agt.training.linear import check_open, check_optimizer, rows_moved, settled
 from agt.training.loop import NoiseConfig, step_sensitivity
-from agt.tube.network import SMOOTH, settled as tube_settled
 
 MAX_VOTED = 2**15 - 1  # classes that a vote, of 16 bits, names
 
@@ -59,8 +57,6 @@ class Settings:
         _check_features(self)
         if self.certificate.linear:
             _check_linear(self)
-        elif not self.certificate.boxes:
-            _check_tube(self)
         _check_noise(self)
         _check_slices(self)
         rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
@@ -124,17 +120,10 @@ class Problem:
     def recipe(self) -> Recipe:
         """How to train, the records aside; what the settings leave to the recipe is settled here, and nowhere else."""
         s, size = self.settings, self.dataset.declared_size
-        return Recipe(
-            self.classes, self._settled(size or self.trained_on), s.relation, s.kgrid, s.compute, size, s.ensemble.dealing
-        )
-
-    def _settled(self, size: float) -> TrainingConfig:
-        s = self.settings
-        if s.certificate.linear or s.certificate.boxes:
-            return settled(s.training, s.certificate.name, self.classes, size, s.relation.unit_rows)
-        hidden, activation = _layers(s.model)
-        config = cast(TubeConfig, s.certificate)
-        return tube_settled(s.training, config, SMOOTH[activation], hidden[0], self.classes, size)
+        records = size or self.trained_on
+        rows = s.relation.unit_rows
+        training = settled(s.training, s.certificate.name, self.classes, records, rows)
+        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size, s.ensemble.dealing)
 
     @property
     def plan(self) -> BatchPlan:
@@ -228,7 +217,7 @@ def _check_features(settings: Settings) -> None:
 
 
 def _check_closed(settings: Settings) -> None:
-    """What linear heads and tubes both need.
+    """What every closed form needs.
 
     Raises:
         ConfigError: another device than the CPU, a relation or momentum that no proof covers, features of too few digits.
@@ -244,44 +233,6 @@ def _check_closed(settings: Settings) -> None:
     check_dtype(certificate.features, settings.training.dtype)
 
 
-def _check_tube(settings: Settings) -> None:
-    """Refuse what no tube is proved for.
-
-    Raises:
-        ConfigError: not one hidden layer of a smooth activation, momentum, a relation that the proof leaves out; by key.
-    """
-    hidden, activation = _layers(settings.model)
-    if getattr(settings.model, "encoder", None) is not None:
-        raise ConfigError(
-            "model.encoder: certificate=tube is proved for one hidden layer on features as they are: prepare them first, "
-            "and use model=smooth, or certificate=box"
-        )
-    if hidden is None or len(hidden) != 1:
-        shown = "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
-        raise ConfigError(
-            f"{shown}: certificate=tube is proved for one hidden layer on features as they are: use model=smooth, or "
-            "certificate=box"
-        )
-    if activation not in SMOOTH:
-        raise ConfigError(
-            f"model.activation={activation}: certificate=tube needs an activation with three bounded derivatives: use "
-            f"{', '.join(SMOOTH)}, or certificate=box"
-        )
-    if hidden[0] % 2:
-        raise ConfigError(f"model.hidden={list(hidden)}: certificate=tube pairs its units: give an even number of them")
-    if settings.kgrid.ks[-1] >= MOST_KS:
-        raise ConfigError(
-            f"kgrid.values: k = {settings.kgrid.ks[-1]}: certificate=tube carries every integer up to the last, at most "
-            f"{MOST_KS - 1}: end the grid there or before"
-        )
-    _check_closed(settings)
-
-
-def _layers(head: HeadBuilder) -> tuple[Any, Any]:
-    """(widths of hidden layers, their activation); None for either where the head does not say."""
-    return getattr(head, "hidden", None), getattr(head, "activation", None)
-
-
 def _check_noise(settings: Settings) -> None:
     """Refuse noise where nothing is proved about it.
 
@@ -292,12 +243,8 @@ def _check_noise(settings: Settings) -> None:
         return
     if not settings.certificate.boxes:
         raise ConfigError(
-            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps"
-            + (
-                "; agt predict mechanism=release_weights adds it once, at the end, and needs less"
-                if settings.certificate.linear
-                else ": leave the noise out, and answer by agt predict"
-            )
+            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps; agt predict "
+            "mechanism=release_weights adds it once, at the end, and needs less"
         )
     if settings.ensemble.members > 1:
         raise ConfigError(
@@ -327,13 +274,9 @@ def _check_slices(settings: Settings) -> None:
             "2 or more"
         )
     certificate = settings.certificate
-    if certificate.minimiser or certificate.votes or not (certificate.linear or certificate.boxes):
-        why = (
-            "goes to a minimum that does not depend on where it starts from, so that states on the way save nothing"
-            if certificate.minimiser or certificate.votes
-            else "has no proof for records that join in on the way"
-        )
+    if certificate.minimiser or certificate.votes:
         raise ConfigError(
-            f"ensemble.slices={settings.ensemble.slices}: certificate={settings.certificate.name} {why}: leave slices out, "
-            "or use certificate=stability or box"
+            f"ensemble.slices={settings.ensemble.slices}: certificate={certificate.name} goes to a minimum that does not "
+            "depend on where it starts from, so that states on the way save nothing: leave slices out, or use "
+            "certificate=stability or box"
         )

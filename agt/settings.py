@@ -401,27 +401,6 @@ class RemovalConfig(CertificateKind):
 
 
 @schema
-class TubeConfig(CertificateKind):
-    """One hidden layer of a smooth activation, certified by how curved its loss is (method.md section 9; agt/tube).
-
-    Width and activation are the model's: ``model.hidden`` of one width, even, ``model.activation`` tanh, softplus or gelu.
-
-    Attributes:
-        features: the public feature map in front of it.
-        length: l2 norm of the public output weights of one logit, which are not trained. Longer ones, at rates that go
-            with 1 / length^2, keep the hidden weights nearer to where they began, where less curvature piles up.
-        spread: standard deviation of each initial hidden weight: of W x, for a record of length 1.
-        norms: how curvature is bounded: cheap, by one matrix a step, or exact, by one for each unit: sharper, and dearer.
-    """
-
-    name: Literal["tube"] = "tube"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    length: Annotated[float, Field(ge=1e-100, le=1e6)] = 16.0  # squares of much smaller ones would vanish
-    spread: Annotated[float, Field(ge=0, le=1e6)] = 1.0
-    norms: Literal["cheap", "exact"] = "cheap"
-
-
-@schema
 class VotesConfig(CertificateKind):
     """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md section 12).
 
@@ -473,13 +452,12 @@ class OwnVotesConfig(CertificateKind):
         _check_no_cosines(self.features)
 
 
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig | VotesConfig | OwnVotesConfig
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | VotesConfig | OwnVotesConfig
 CERTIFICATES: dict[str, type[Any]] = {
     "box": BoxConfig,
     "stability": StabilityConfig,
     "erm": ErmConfig,
     "removal": RemovalConfig,
-    "tube": TubeConfig,
     "votes": VotesConfig,
 }
 

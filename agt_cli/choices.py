@@ -290,9 +290,9 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
             "has no effect: the learner has settings of its own (certificate.learner)",
         ),
         (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
-        (name not in ("box", "tube"), "training.seed", f"has no effect on certificate={name}, a closed form"),
+        (name != "box", "training.seed", f"has no effect on certificate={name}, a closed form"),
         (
-            name not in ("box", "tube"),
+            name != "box",
             "kgrid kgrid.max kgrid.values",
             f"only says which k tables show: certificate={name} holds for every k",
         ),

@@ -173,11 +173,13 @@ def _missing_option(error: Any) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return _one_line(error)
+    if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
+        return instead
     known = nearest(option, error.options or usage.options(group))
     if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
         own = "give training=NAME, or let your own dataset begin with defaults: [table, _self_] (or embeddings)"
         return f"there are no training settings named '{option}': {own}{known}"
-    return usage.OLD_SPELLINGS.get(f"{group}={option}", f"unknown {group} '{option}'{known}")
+    return f"unknown {group} '{option}'{known}"
 
 
 def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:

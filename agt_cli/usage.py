@@ -51,14 +51,27 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+_TUBE = (
+    "the curvature tube was removed, because a linear head went at least as far at equal accuracy: "
+    "use certificate=stability model=linear, or certificate=votes"
+)
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
     "audit=summary": _AUDITS,
+    "certificate=tube": _TUBE,
+    "certificate.length": _TUBE,
+    "certificate.norms": _TUBE,
+    "certificate.spread": _TUBE,
+    "experiment=imdb_tube": _TUBE,
+    "experiment=imdb_tube_far": _TUBE,
+    "model=smooth": _TUBE,
+    "training=imdb_tube": _TUBE,
+    "training=imdb_tube_far": _TUBE,
     "--info": _INFO,
     "-i": _INFO,
 }
-"""What earlier versions took -> what to type instead: an option, ``COMMAND KEY=``, or GROUP=NAME,
+"""What earlier versions took -> what to type instead: an option, ``COMMAND KEY=``, a key, or GROUP=NAME,
 for which a command's word stands, too."""
 
 _NAME = re.compile(r"\w[\w.-]*")

@@ -44,7 +44,7 @@ def looseness(
 
     Args:
         small: runs of so few records that every change of fewer than the attack's can be tried.
-        large: runs of any size, without what is exact. All are of one model: boxes, a tube, or a linear head.
+        large: runs of any size, without what is exact. All are of one model: boxes, or a linear head.
         queries: the first of the test records.
         only: the profiles that it is for; none: all.
     """

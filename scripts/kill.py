@@ -56,7 +56,6 @@ RUNS = {
 SPREAD = {
     "box": (*BLOBS[:3], "training.epochs=80"),
     "linear": (*SGD, "training.epochs=600"),
-    "tube": ("dataset.n_train=400", "certificate=tube", "model.hidden=[8]", "training.caution=4", "training.epochs=400"),
 }
 LAUNCHERS = {
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),

@@ -25,7 +25,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train/linear": ("train", *LINEAR, "certificate=stability"),
     "train/erm": ("train", *LINEAR, "certificate=erm", "training.weight_decay=0.1", "certificate.tolerance=1e-6"),
     "train/removal": ("train", *LINEAR, "certificate=removal", "training.weight_decay=0.1"),
-    "train/tube": ("train", *TINY, "certificate=tube", "model.hidden=[4]"),
     "train/ensemble": ("train", *BOX, "ensemble.members=2"),
     "train/linear_ensemble": ("train", *LINEAR, "certificate=stability", "ensemble.members=2"),
     "train/noisy": ("train", *BOX, "noise.epsilon=1", "training.clip=0.05"),

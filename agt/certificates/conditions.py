@@ -10,7 +10,7 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan, Recipe
 
-NAMES = {  # d has one for boxes, for heads in closed form, for tubes, for votes
+NAMES = {  # d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for votes
     "a": ("dense grid",),
     "b": ("each record stands alone",),
     "c": ("public constants",),

@@ -17,7 +17,7 @@ Formal guarantees of ``certified_vote``
     Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
     edits that reach shard i, they sum to at most k, and v_i needs a_i + b_i >= A_i(v_i). For m = 2 the edits take out k
     units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
-    and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, a tube's c 2 k, and
+    and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, and
     a_i + b_i <= 2 max(a_i, b_i)), so v_i needs max(a_i, b_i) >= A_i(v_i). Either way turning y into v takes
     F <= sum_i A_i(v_i) <= sum_i (a_i + b_i) <= m k. So F <= m k where the winner changes, and k <= L has m k < F.
     1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone,
@@ -39,7 +39,7 @@ Formal guarantees of ``certified_vote``
     the run's constants there too, as everywhere (condition c): a member's share of the declared size, or numbers of the
     configuration. Where nothing was declared they are the shard's own number, c is not held, and either kind of distance
     speaks of training with that same number alone: a unit that changes shards would change it on both sides.
-    Members without such a count (boxes, tubes) enter with that of k, beside others or not: a label that turns has
+    Members without such a count (boxes) enter with that of k, beside others or not: a label that turns has
     a_i + b_i >= max(a_i, b_i) >= c_i, and c_i moves by at most 1 where both edits fall into one shard.
     Range. Distances are at most 2^31: those of boxes end with the grid (2^30), closed forms are capped there, a public
     constant, so that no data make a vote fail (the less of a price and a constant obeys (s) and (r) as the price does). T
@@ -87,8 +87,6 @@ Formal guarantees of ``margin_vote``
     of D' as well (condition g): if either has L >= 1, labels agree and distances are within 1; else both have L = 0.
     For label 0 the same with every margin and envelope negated, and F >= 0 in the place of F > 0, as a tie is 0.
     REACH is a public constant, and min(B, REACH) moves by no more than B does.
-    Under ``remove`` a tube's envelope need not obey (1) (agt/tube/radius.py), and soundness does without: of k removals
-    member i loses a_i, and its bound at a_i holds as it stands; the a_i sum to k at most, so the sum is at least F(D, k).
     Edits that a shard sees in halves (m = 2): of k edits let shard i lose a_i units and gain b_i, sum_i a_i <= k, sum_i b_i
     <= k. They are k neighbours one after another, as above, each of which touches two members at most.
     Single edits. Where one k replaces a unit, a linear head's envelope counts the edits of its shard one by one (see

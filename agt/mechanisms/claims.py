@@ -77,7 +77,7 @@ from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.published import CertifiedQuantile, release_quantile
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
-from agt.models.linear import LinearModel, TubeModel
+from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
 from agt.models.shrinkage import answering
 from agt.numeric import Randomness
@@ -588,12 +588,6 @@ def head_of(model: Model, mechanism: str) -> LinearModel:
     """The head whose weights a mechanism releases. Raises ConfigError: there is none."""
     solves = mechanism != ReleaseWeights.name
     certificate = "erm" if solves else "stability"
-    if isinstance(model, TubeModel):
-        raise ConfigError(
-            f"mechanism={mechanism}: how far one record moves a tube's weights depends on the data, and noise scaled to "
-            "it would tell of them: answer query by query, as agt plan compares, or train with model=linear "
-            f"certificate={certificate}"
-        )
     head = model.release_head if solves else model.linear_head
     if head is None:
         raise ConfigError(

@@ -28,7 +28,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, grounds_of, proved
 from agt.models.box import BoxModel, Trained, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
-from agt.models.linear import LinearModel, RemovalModel, TubeModel
+from agt.models.linear import LinearModel, RemovalModel
 from agt.models.own_votes import OwnVotesModel
 from agt.models.store import FileReader, FileWriter
 from agt.models.votes import FlipModel, VotesModel
@@ -45,7 +45,6 @@ from agt.settings import (
     RemovalConfig,
     StabilityConfig,
     TrainingConfig,
-    TubeConfig,
     VotesConfig,
     certificate_config,
     validate,
@@ -517,13 +516,12 @@ class Model(Protocol):
         """
 
 
-Kind = type[BoxModel] | type[LinearModel] | type[TubeModel] | type[VotesModel] | type[OwnVotesModel]
+Kind = type[BoxModel] | type[LinearModel] | type[VotesModel] | type[OwnVotesModel]
 KINDS: dict[type[Any], Kind] = {
     BoxConfig: BoxModel,
     StabilityConfig: LinearModel,
     ErmConfig: LinearModel,
     RemovalConfig: RemovalModel,
-    TubeConfig: TubeModel,
     VotesConfig: VotesModel,
     OwnVotesConfig: OwnVotesModel,
 }

@@ -3,7 +3,6 @@
 model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
 model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
 removal.safetensors, removal.json                   what removals from it start from, where it was trained for that
-model.safetensors ("weight" [units, width]), radii.safetensors, features.safetensors, tube.json     a tube's
 network.json                                        the layers of a network of the user's own
 members/000/...                                     an ensemble's members, each with the files of its model
 """

@@ -69,12 +69,6 @@ Formal guarantees
     ``TINY``, which is added. Where no guess below the trace is proved, the trace is the bound: what is meant is positive
     semidefinite. A matrix within ``error`` of K, in the spectral norm, has a largest eigenvalue that is larger by ``error``
     at most, and a trace larger by d times as much.
-    ``eigenvalue_within`` is no more than ``gap`` above lambda_max(K), whatever K is, where |K|_F <= S: a Rayleigh quotient
-    of the computed vector v, q = v'Kv / v'v, is at most lambda_max(K), and errs by 4 g(d + 8) |K|_F at most as computed
-    (Kv by g(d)|K|_F|v|, then a product and a quotient). What is proved lies within gap / 2 and the proof's overhead of it,
-    u max |t - k_jj| + g / (1 - g) trace(t I - K) + TINY <= 2 g (d + 2)(2 S + gap) + TINY, g = g(2 d + 16): at most a
-    quarter of ``eigenvalue_gap``, as is the quotient's error. An eigenvector so bad that gap / 2 above its quotient is not
-    proved stops the run: libraries' are not (backward stability).
 
 Sources: Rump (2006), Verification of positive definiteness, BIT 46; Higham (2002), Accuracy and stability, chapter 10.
 
@@ -458,7 +452,7 @@ def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     return (torch.sigmoid(logits) - target).clamp_(-loss.reach, loss.reach)
 
 
-def blocks_of(records: Records, rows: np.ndarray, size: int = BLOCK) -> Iterator[tuple[Tensor, Tensor]]:
+def blocks_of(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
     """(features in float64, labels) of the records at ``rows``, a few at a time.
 
     At a multiple of 64 bytes, where PyTorch's own memory begins: a product may round otherwise at another address.
@@ -466,7 +460,7 @@ def blocks_of(records: Records, rows: np.ndarray, size: int = BLOCK) -> Iterator
     made, labels = isinstance(records.features, Mapped), torch.from_numpy(records.labels)
     features: Any = records.features if made else torch.from_numpy(records.features)
     unbroken = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)  # rows increase
-    for start, stop in pairwise(sorted({*range(0, len(rows), size), len(rows)})):
+    for start, stop in pairwise(sorted({*range(0, len(rows), BLOCK), len(rows)})):
         part = slice(rows[start], rows[stop - 1] + 1) if unbroken else rows[start:stop]
         x = features[part]
         wide = (torch.from_numpy(x) if made else x).double()
@@ -489,7 +483,7 @@ def largest_eigenvalue(matrix: np.ndarray, error: float = 0.0) -> float:
     """
     width = len(matrix)
     trace = (float(np.abs(np.diagonal(matrix)).sum()) + width * error) * COVER + TINY
-    guess = _top(matrix)[0]
+    guess = _top(matrix)
     for slack in SLACKS:
         bound = proved(matrix, guess * (1 + slack))
         if bound is not None:
@@ -497,23 +491,19 @@ def largest_eigenvalue(matrix: np.ndarray, error: float = 0.0) -> float:
     return trace
 
 
-def _top(matrix: np.ndarray, alone: bool = True) -> tuple[float, np.ndarray]:
-    """The greatest eigenvalue and its vector, to rounding.
+def _top(matrix: np.ndarray) -> float:
+    """The greatest eigenvalue, to rounding.
 
     LAPACK's search for one of them alone finds none of some small matrices of whole numbers; the one for all does.
-
-    Args:
-        alone: search for it alone, which is faster, and for all only where that finds none.
     """
     last = len(matrix) - 1
-    if alone:
-        try:
-            values, vectors = eigh(matrix, check_finite=False, subset_by_index=[last, last])
-        except LinAlgError:
-            values = np.empty(0)
-    if not alone or not len(values):
-        values, vectors = eigh(matrix, check_finite=False, driver="evd")
-    return float(values[-1]), vectors[:, -1]
+    try:
+        values, _ = eigh(matrix, check_finite=False, subset_by_index=[last, last])
+    except LinAlgError:
+        values = np.empty(0)
+    if not len(values):
+        values, _ = eigh(matrix, check_finite=False, driver="evd")
+    return float(values[-1])
 
 
 def proved(matrix: np.ndarray, guess: float) -> float | None:
@@ -530,42 +520,12 @@ def proved(matrix: np.ndarray, guess: float) -> float | None:
     return next_up(guess + overhead)
 
 
-def eigenvalue_gap(width: int, size: float) -> float:
-    """How far ``eigenvalue_within`` may lie above the largest eigenvalue: a function of public numbers.
-
-    Args:
-        size: bound on the matrix's Frobenius norm, such as its rows' number times what each adds at most.
-    """
-    return 32 * gamma_up(2 * width + 16) * (width + 2) * size * COVER + 8 * TINY
-
-
-def eigenvalue_within(matrix: np.ndarray, gap: float) -> float:
-    """The largest eigenvalue of a symmetric matrix, from above, by at most ``gap``.
-
-    Args:
-        matrix: [d, d], both triangles, finite, indefinite or not.
-        gap: of ``eigenvalue_gap``.
-
-    Raises:
-        UnsoundError: the matrix is not finite, or the library's eigenvector is not one.
-    """
-    if not bool(np.isfinite(matrix).all()):
-        raise UnsoundError("a matrix of second derivatives is not finite: the features, or the weights, are out of range")
-    for alone in (True, False):
-        v = _top(matrix, alone)[1]
-        quotient = float(v @ (matrix @ v)) / float(v @ v)
-        bound = proved(matrix, quotient + gap / 2)
-        if bound is not None and bound <= quotient + 3 * gap / 4:
-            return bound
-    raise UnsoundError(f"an eigenvalue of {quotient:g} could not be confirmed to within {gap:g}: nothing is certified")
-
-
 ONSET, FACTOR = 1000.0, 0.13
 BATCH = 512
 """Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
 deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 SHARE = 0.999  # of the largest learning rate that the proof allows
-CERTIFICATES = ("stability", "erm", "removal", "tube", "votes")  # that the recipe is for; tube/network.py has the last
+CERTIFICATES = ("stability", "erm", "removal", "votes")  # that the recipe is for
 
 
 def strength(size: float, classes: int, caution: float = 1.0) -> float:
@@ -584,8 +544,9 @@ def check_open(training: TrainingConfig, certificate: str) -> None:
     if training.by_recipe and certificate not in CERTIFICATES:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads and tubes, and this is certificate={certificate}: use "
-            "certificate=stability model=linear, or settings with numbers, such as training=generic"
+            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: use a "
+            "linear head (certificate=stability model=linear), or give training=generic and training.epochs, training.lr "
+            "and training.clip as chosen on public data"
         )
 
 

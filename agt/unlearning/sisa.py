@@ -25,15 +25,14 @@ Formal guarantees
       moves of one record); paper_unlearning holds for its own rule, the mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
     - (c) T(D - E) has the constants of T(D): a normaliser that was derived from the number of records has not;
-    - (d) of a closed form: every step is non-expansive, which the distance rests on; of a tube: the curvature is bounded at
-      each step. Of boxes: containment is proved rule for rule; that rules are inclusion-monotone is for nesting, which no
-      removal needs;
+    - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes: containment is
+      proved rule for rule; that rules are inclusion-monotone is for nesting, which no removal needs;
     - (e) the constants that make features are those of D - E: ``ErasedDataset.untouched``, public or compared; and no
       record of E is one of the public rows that features are made from (certificate.features.public=train). That settings
       were chosen on these records leaves T what it is: it is said, as T is what the answer is compared with.
     Not needed: (a), as L >= m means certified at some k >= m of any grid, and boxes hold all of a smaller ball; (f), as
     what may be void there is nesting in the last digits, while bounds are widened for containment; (g), as removals go
-    one way. So ``gaps`` asks for b, c, e and a closed form's or a tube's d.
+    one way. So ``gaps`` asks for b, c, e and a closed form's d.
     A certificate is about all sets of m units at once. So it covers those that somebody chose after seeing every answer;
     and E may be taken out in any order and number of updates, as T(D - E) does not depend on them.
     Noise in training or in the loss is outside: training again draws anew.
@@ -164,7 +163,6 @@ def _check_features(member: Any, shard: Dataset) -> None:
 
 STEPS = (
     "every step non-expansive",
-    "curvature moves as a neighbour does",
     "a record moves one vote",
 )  # condition d's names that containment rests on
 
@@ -180,7 +178,7 @@ def gaps(
         public: whether a record that goes was declared public.
     """
     relation, reasons = RELATIONS[settings.relation.name], []
-    if settings.certificate.name not in ("box", "stability", "erm", "tube", "votes"):
+    if settings.certificate.name not in ("box", "stability", "erm", "votes"):
         name = settings.certificate.name
         reasons.append(
             f"certificates of certificate={name} are given the noise of that training, and say nothing of removals"

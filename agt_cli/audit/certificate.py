@@ -39,7 +39,7 @@ from agt.certificates.votes import count_votes
 from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
-from agt.models.linear import LinearModel, TubeModel
+from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import VotesModel
 from agt.relations import RELATIONS
@@ -64,7 +64,6 @@ KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
     "box": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
-    "tube": ("the ball of k - 1 around D's neighbour lies within that of k around D", "radii"),
 }
 """Certificate -> (what is claimed of neighbours' bounds, what is compared)."""
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
@@ -234,35 +233,7 @@ class BallBounds(Bounds):
     @staticmethod
     def radius(model: Any, k: int) -> float:
         """Infinite where no bound is kept."""
-        return float(model.trained.radii[k]) if k <= model.farthest else math.inf
-
-
-class TubeBounds(BallBounds):
-    """A network of one hidden layer."""
-
-    @staticmethod
-    def logits(model: TubeModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The network's, with other weights."""
-        return model.network.logits(parameters["weight"], torch.from_numpy(model.phi(query)).double())[0]
-
-    @classmethod
-    def outside(cls, outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
-        """(radii of ``inner`` at k - 1 whose ball sticks out of that of ``outer`` at k, radii looked at)."""
-        large, small = outer.trained.radii[1:], inner.trained.radii[:-1]
-        return int((small + cls.distance(outer, inner) > large).sum()), len(large)
-
-    @staticmethod
-    def bounds(model: TubeModel) -> list[Tensor]:
-        """The radii."""
-        return [torch.from_numpy(model.trained.radii)]
-
-    @staticmethod
-    def drift(recorded: TubeModel, again: TubeModel) -> float:
-        """How far recorded radii lie from those of training again, at most, of the latter's."""
-        mine, theirs = recorded.trained.radii, again.trained.radii
-        known = np.isfinite(mine) & np.isfinite(theirs) & (theirs > 0)
-        shares = np.abs(mine[known] - theirs[known]) / theirs[known]
-        return float(shares.max(initial=0.0)) if ((mine == theirs) | known).all() else math.inf
+        raise NotImplementedError
 
 
 class HeadBounds(BallBounds):
@@ -315,7 +286,7 @@ class VotesBounds(Bounds):
         return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
 
 
-BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, TubeModel: TubeBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
+BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
 
 
 def bounds_of(model: Model) -> Any:
@@ -509,14 +480,12 @@ class Auditor:
 
     @property
     def exact(self) -> bool:
-        """Whether distances and bounds of neighbours are claimed to go together: not where a tube has actual gradients."""
-        if self.certificate == "tube":
-            return self.symmetric
+        """Whether distances and bounds of neighbours are claimed to go together."""
         return self.certificate != "box" or (self.problem.recipe.training.product == "exact" and not self.stay)
 
     @property
     def nests(self) -> bool:
-        """Whether boxes or balls of neighbours are claimed to lie within one another."""
+        """Whether boxes of neighbours are claimed to lie within one another."""
         return self.certificate in NESTING and self.dense and self.exact
 
     @property
@@ -824,7 +793,7 @@ class Auditor:
             )
             outcome = Outcome.REPORTED
             meaning = f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding is allowed: {reason}"
-        on_record = {"box": "parameters and boxes", "tube": "weights and radii"}.get(self.certificate, "weights")
+        on_record = "parameters and boxes" if self.certificate == "box" else "weights"
         return Finding(
             f"{on_record} on record",
             "they are what the run's settings and records make",
@@ -851,7 +820,7 @@ class Auditor:
         nearest to it, and farthest. It is of all elements, both ends and every k of a group: a share is that of the one
         that came nearest."""
         relation = self.problem.settings.relation
-        bound = {"box": "the box of k", "tube": "the radius of k"}.get(self.certificate, "k times the recorded sensitivity")
+        bound = "the box of k" if self.certificate == "box" else "k times the recorded sensitivity"
         meaning = f"the farthest neighbour went {share_words(self.share)}"
         if self.outside:
             meaning = f"a neighbour went {share_words(self.share)}: {self.outside[0]}"
@@ -930,10 +899,6 @@ class Auditor:
             return "nothing is claimed: the grid of k skips values"
         if self.stay:
             return "nothing is claimed: a record that moved may move as far again"
-        if self.certificate == "tube":
-            return (
-                "nothing is claimed: under relation=remove radii go with the run's own gradients, a neighbour's with others"
-            )
         return f"nothing is claimed: product={self.problem.recipe.training.product} keeps no boxes within one another"
 
     def notes(self) -> Iterator[str]:

@@ -54,7 +54,7 @@ from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
-from agt.models.linear import LinearModel, TubeModel
+from agt.models.linear import LinearModel
 from agt.models.model import Model, fit as fit_problem
 from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
@@ -351,18 +351,6 @@ def boxed(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, *
     return cast(BoxModel, fitted(*data, **given))
 
 
-def in_tube(seed: int, spread: float = 1.0, **settings: Any) -> TubeModel:
-    """A run with a tube."""
-    given: dict[str, Any] = {
-        "certificate": {"name": "tube", "length": 1.0, "spread": spread},
-        "network": (8,),
-        "epochs": 4,
-        "ks": 4,
-    }
-    given |= {"loss": "binary_cross_entropy", "dtype": "float64", "lr": 4.0, "clip": 0.5, **settings}
-    return cast(TubeModel, fitted(*crowd(seed, 40, 0.3), **given))
-
-
 def widened(model: BoxModel, times: float) -> BoxModel:
     """Its boxes so many times as wide."""
     box = model.box
@@ -411,13 +399,6 @@ def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -
 def all_audited(model: Model, seed: int) -> Finding:
     """Certificates as they are made, every claim of theirs attacked; of the findings the worst."""
     return worst(Auditor(model, replace(EXTENT, bounded=2, again=True), seed).run())
-
-
-def narrowed_tube(seed: int) -> Finding:
-    """Every radius 1 % less, in a one-step run from weights of 0, where each record's gradient is as long as any can be."""
-    model = in_tube(seed, spread=0.0, epochs=1)
-    trained = replace(model.trained, radii=model.trained.radii * 0.99)
-    return audited(replace(model, trained=trained), seed, "parameters")
 
 
 def box_of_other_products(seed: int) -> Finding:
@@ -587,7 +568,6 @@ PLANTED: dict[str, Plant] = {
     "a call for one label that is not debited": partial(counted, debit=single_free),
     "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
     "boxes for features that move half as far": partial(moving_as_far, radius=0.1),
-    "a tube narrowed by 1 %": narrowed_tube,
     "a box by other products than recorded": box_of_other_products,
     "a stable distance one too large": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=1), seed, "certified labels"
@@ -628,7 +608,6 @@ SOUND: dict[str, Plant] = {
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "boxes for features that move as far": partial(moving_as_far, radius=0.05),
-    "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
     "training with its noise": partial(audited_training, kept=1.0, seen="", confidence=SURE),
     "training with its noise, by its size": partial(audited_training, kept=1.0, seen="noise", confidence=SURE),
     "stable distances as they are": partial(overstated_labels, more=0),

@@ -56,6 +56,7 @@ from agt.store import (
     sync_folder,
 )
 from agt_cli import SWEEP_SUFFIX
+from agt_cli.usage import OLD_SPELLINGS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -224,7 +225,11 @@ class Run(Folder):
         hidden, count = model.get("hidden"), self.metrics.get("members", 1)
         layers = "" if not isinstance(hidden, list) else f"hidden {'-'.join(map(str, hidden))}" if hidden else "linear"
         members = f"{count} members" if count != 1 else ""
-        return ", ".join(filter(None, (layers, str(certificate.get("name", "box")), members)))
+        kind = str(certificate.get("name", "box"))
+        version = ""
+        if f"certificate={kind}" in OLD_SPELLINGS:
+            version = f"made by agt {self.environment.get('agt')}"
+        return ", ".join(filter(None, (layers, kind, members, version)))
 
     @property
     def _model_settings(self) -> dict[str, Any]:

@@ -180,13 +180,6 @@ def _trained(
     on = f"Trained on {len(dataset.train):,} records"
     if certificate.boxes:
         return "with bounds", f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-    if not certificate.linear:
-        most, reached = record.metrics["k_max"], record.metrics["k_with_radius"]
-        short = f" Beyond k = {reached} nothing bounds it, and nothing is certified." if reached != most else ""
-        return "a network in a curvature tube", (
-            f"{on}. How far k can have moved the parameters is bounded step by step from the loss's curvature, for every "
-            f"k up to {most} at once.{short} Every public constant: `tube.json`."
-        )
     if certificate.votes:
         counted = (
             "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"

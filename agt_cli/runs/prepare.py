@@ -24,7 +24,7 @@ from torch import Tensor
 
 from agt.data.dataset import Dataset, DataSource, Records, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
-from agt.errors import ConfigError
+from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, proved
 from agt.models.box import starts_elsewhere
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
@@ -34,6 +34,7 @@ from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
 from agt.relations import RELATIONS
 from agt.settings import (
+    CertificateConfig,
     ComputeConfig,
     KGridConfig,
     OwnVotesConfig,
@@ -57,6 +58,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import judge, train_report, write_quality
+from agt_cli.usage import OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -159,8 +161,22 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a training configuration, its head apart, by name (``Settings``). Raises ConfigError."""
     config = {"ensemble": {}, **config}  # records older than ensembles do not name one
     parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
-    parts["certificate"] = certificate_config(config.get("certificate"))
+    parts["certificate"] = _certificate(config.get("certificate"))
     return {**parts, "noise": noise_config(config.get("noise")), "choices": choices_fact(config)}
+
+
+def _certificate(node: object) -> CertificateConfig:
+    """The certificate's settings.
+
+    Raises:
+        Superseded: a certificate that earlier versions had, as a record of theirs may name it.
+        ConfigError: an unknown name or setting.
+    """
+    if isinstance(node, Mapping):
+        named = f"certificate={node.get('name')}"
+        if named in OLD_SPELLINGS:
+            raise Superseded(f"{named}: {OLD_SPELLINGS[named]}")
+    return certificate_config(node)
 
 
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
@@ -314,8 +330,6 @@ def _doing(settings: Settings) -> tuple[str, str]:
     ks = settings.kgrid.ks
     if settings.certificate.boxes:
         return f"training, k = {ks[0]}..{ks[-1]} ({len(ks)} values)", "step"
-    if not settings.certificate.linear:
-        return f"training a network, k = 0..{ks[-1]}", "step"
     return "training a linear head", "step"
 
 

@@ -168,7 +168,7 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
     """
     training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
     certificate = dict(config.get("certificate") or {"name": "box"})
-    if certificate["name"] in ("box", "tube"):  # which begin at random parameters
+    if certificate["name"] == "box":  # which begins at random parameters
         training["seed"] = secrets.randbits(63)
     if batches != 1:
         training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}

@@ -19,7 +19,7 @@ import torch
 
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
-from agt.errors import few
+from agt.errors import Superseded, few
 from agt.facts import Standing
 from agt.models.model import Model, load
 from agt.problem import Settings
@@ -294,7 +294,12 @@ def _model_of(record: Record) -> Model | None:
     """The model, read by its kind's own reader; None: that cannot be done here, which is said."""
     config = {**record.config, "compute": {}}
     head = kept_head(record) or build(config["model"], "model")
-    settings = Settings(model=head, **settings_parts(config))
+    try:
+        parts = settings_parts(config)
+    except Superseded as error:
+        versions = f"made by agt {record.environment.get('agt')}, and this is {__version__}"
+        raise Superseded(f"{versions}: {error}") from None
+    settings = Settings(model=head, **parts)
     if settings.training.by_recipe == () and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS:
         raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")
     choices = naming(settings.choices, settings.training.chosen_from)

@@ -42,7 +42,6 @@ TABLE = "train dataset=table dataset.label=y +dataset.numeric='{a: [-3, 3]}' dat
 VECTORS = "train dataset=embeddings dataset.path="
 BLOBS = "train dataset.n_train=80 training.epochs=1 model=linear kgrid.max=2 "
 HEAD = "train dataset=digits model=linear training=generic certificate=stability training.loss=binary_cross_entropy "
-TUBE = "train dataset=digits certificate=tube model.hidden=[8] "
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
 CONFIGURED = f"""
@@ -149,18 +148,6 @@ train certificate/features=relu | 2 | certificate/features: public features stan
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
-{TUBE}  training.momentum=.9 | 2 | training.momentum=0.9 | but box
-{TUBE}  model.hidden=[7] | 2 | model.hidden=[7] | an even number
-{TUBE}  model.hidden=[8,8] | 2 | model.hidden=[8, 8] | one hidden layer
-{TUBE}  model.hidden=[] | 2 | model.hidden=[] | use model=smooth
-{TUBE}  model.activation=relu | 2 | model.activation=relu | use tanh, softplus, gelu
-{TUBE}  model=small_cnn | 2 | model.encoder: certificate=tube | prepare them first
-{TUBE}  relation=paper_privacy | 2 | relation=paper_privacy divides by | add_remove, substitute or remove
-{TUBE}  relation=paper_unlearning | 2 | relation=paper_unlearning divides by the size
-{TUBE}  noise.epsilon=1 | 2 | noise.epsilon: certificate=tube
-{TUBE}  ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: certificate=tube has no proof
-{TUBE}  certificate.norms=tight | 2 | certificate.norms
-{TUBE}  certificate.length=0 | 2 | certificate.length
 {TABLE} | 2 | dataset.path= is empty
 {TABLE}null | 2 | dataset.path: expected a path
 {TABLE}[@ok.csv] | 2 | dataset.path: expected a path
@@ -291,6 +278,11 @@ audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.su
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
 audit selftest run=@nowhere | 2 | nowhere: no such folder
 audit summary run=@nowhere | 2 | agt audit summary was removed: agt runs command=audit lists
+train certificate=tube | 2 | the curvature tube was removed | use certificate=stability model=linear
+train certificate.name=tube | 2 | certificate=tube: the curvature tube was removed
+train model=smooth | 2 | the curvature tube was removed | use certificate=stability model=linear
+train training=imdb_tube | 2 | the curvature tube was removed
+train experiment=imdb_tube | 2 | the curvature tube was removed
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -330,6 +322,7 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
 runs -m limit=1,2 | 2 | -m: agt runs keeps no record
+train certificate.length=4 | 2 | certificate.length=4: the curvature tube was removed
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
@@ -379,9 +372,8 @@ train resume=@box | 2 | is finished
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
 {HEAD}  certificate.average=1000 | 2 | certificate.average=1000
-{TUBE}  training.loss=squared_error | 2 | training.loss=squared_error
-{TUBE}  training.loss=cross_entropy | 2 | training.clip=0.5
-{TUBE}  dataset.classes=[1,2,3] | 2 | training.loss=cross_entropy training.clip=1
+{HEAD}  training.loss=squared_error | 2 | training.loss=squared_error
+{HEAD}  training.loss=cross_entropy | 2 | training.clip=
 {TABLE}@no.csv | 4 | no.csv
 {TABLE}@folder | 4 | folder
 {TABLE}@empty.csv | 2 | empty.csv

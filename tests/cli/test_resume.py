@@ -38,9 +38,8 @@ HEAD = (
 )
 SGD = (*HEAD, "certificate=stability", "training.lr=4", "training.epochs=20", "certificate.average=12")
 ERM = (*HEAD, "certificate=erm", "training.weight_decay=0.01", "training.batch.count=1", "certificate.tolerance=1e-7")
-TUBE = (*TINY[1:], OFTEN, "certificate=tube", "model.hidden=[4]", "training.epochs=6", "training.batch.count=2")
 MEMBERS = (*BOXES, "ensemble.members=3", "compute.threads=1")
-KINDS = {"boxes": BOXES, "linear": SGD, "minimiser": ERM, "tube": TUBE, "ensemble": MEMBERS}
+KINDS = {"boxes": BOXES, "linear": SGD, "minimiser": ERM, "ensemble": MEMBERS}
 WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 Stop = Callable[[int], None]
 

@@ -237,6 +237,22 @@ def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_p
     assert "what it rests on is in the training run" in said.out
 
 
+def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_it(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "train/box"
+    tube = {"name": "tube", "length": 16.0}
+    change(folder / "config.yaml", lambda config: config.update(certificate=tube))
+    change(folder / "env.json", lambda env: env.update(agt="0.6.0"))
+    reseal(folder)
+    checks = agt("verify", str(folder), "--json", "-q").json["checks"]
+    (model,) = (check for check in checks if check["check"] == "model")
+    assert model["state"] == "not checked"
+    assert model["words"].startswith("made by agt 0.6.0, and this is ")
+    listed = agt("runs", "output_dir=.", "limit=null", "--json").ended(0).json["runs"]
+    (run,) = (run for run in listed if Path(run["run"]).samefile(folder))
+    assert run["model"] == "linear, tube, made by agt 0.6.0"
+    agt("certify", f"run={folder}").ended(2, "certificate=tube: the curvature tube was removed")
+
+
 # -- usage -----------------------------------------------------------------------------------------------------------------
 
 

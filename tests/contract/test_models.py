@@ -22,10 +22,8 @@ import agt
 from agt.certificates.box import Certificates
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
-from agt.models.heads import HeadConfig
-from agt.models.linear import LinearModel, TubeModel, read_features
+from agt.models.linear import LinearModel, read_features
 from agt.models.model import KINDS, accuracy
-from agt.models.store import FEATURES
 from agt.models.votes import VotesModel
 from agt.settings import CERTIFICATES, FeaturesConfig, OwnVotesConfig
 
@@ -36,7 +34,6 @@ TRAINED: dict[str, dict[str, Any]] = {
     "stability": {"epochs": 5},
     "erm": {"weight_decay": 0.05},
     "removal": {"weight_decay": 0.05, "certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},  # the same draw always
-    "tube": {"network": (64,), "epochs": 2, "lr": 0.015},
     "votes": {"members": 7},
 }
 MARGINS = {"vote": "margins", "margin_clip": 0.5}
@@ -77,7 +74,6 @@ class Example:
         return self.settings.get("members", 1) == 1
 
 
-FOURIER = {"map": "fourier", "count": 40}
 POOLED = nn.Sequential(nn.AvgPool2d(2, padding=1), nn.Flatten(), nn.Linear(8, 2))
 EXAMPLES = {
     **{name: Example.of(**{"certificate": name} | settings) for name, settings in TRAINED.items()},
@@ -85,7 +81,6 @@ EXAMPLES = {
     **{f"{name} margins": Example.of(certificate=name, members=3, **MARGINS, **TRAINED[name]) for name in VOTING},
     **{f"{name} of 3 classes": Example.of(3, **{"certificate": name} | settings) for name, settings in TRAINED.items()},
     "stability on random features": Example.of(certificate="stability", features="relu", **TRAINED["stability"]),
-    "tube on random features": Example.of(certificate={"name": "tube", "features": FOURIER}, **TRAINED["tube"]),
     "erm on crosses": Example.of(certificate="erm", features="crosses", **TRAINED["erm"]),
     "votes under substitute": Example.of(certificate="votes", members=14, relation="substitute"),
     "one head under flip": Example.of(certificate="votes", relation="flip"),
@@ -266,14 +261,7 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
         model: Any = untrained(replace(problem, settings=settings), FeatureMap(crosses, 2))
         weight = model.weight if name == "votes" else model.trained.weight
         assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 3, weight.itemsize)
-    problem = fitted("tube").model.problem
-    certificate, model = replace(problem.settings.certificate, features=crosses), HeadConfig((2**24,), "tanh")
-    settings = replace(problem.settings, certificate=certificate, model=model)
-    shelf: Any = SimpleNamespace(
-        folder=Path("folder"), read=lambda name: save({} if name == FEATURES else {"weight": np.zeros((64, 3))})
-    )
-    with pytest.raises(UnsoundError, match=r"expected torch.float64 \(16777216, 1048579\)"):
-        TubeModel.load(replace(problem, settings=settings), shelf)
+    shelf: Any = SimpleNamespace(folder=Path("folder"), read=lambda name: save({}))
     landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")
     problem = fitted("erm").model.problem
     certificate = replace(problem.settings.certificate, features=landmarks)

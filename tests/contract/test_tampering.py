@@ -30,7 +30,13 @@ RUNS = [name for name in COMMANDS if not name.startswith("ledgers/")]
 TRAINED = [name for name in RUNS if name.startswith("train/")]
 SAVED: dict[str, dict[str, Any]] = {
     "linear head": {},
-    "boxes of a network": {"network": nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), "ks": 1},
+    "boxes of a network": {
+        "network": nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)),
+        "ks": 1,
+        "epochs": 4,
+        "lr": 2.0,
+        "clip": 0.06,
+    },
     "ensemble": {"members": 2},
 }
 SHA256 = 64 * "0"

@@ -5,10 +5,9 @@ edits, mixed sequences, greedy searches for the edits that move one query's marg
 Queries stand where a certificate is about to end: bisected onto the last bit before a distance or a label changes.
 
 What must hold, and is counted whether it does:
-  contained   a neighbour's parameters lie in the box for its distance; a linear head moves by at most k times its bound, a
-              tube by at most its radius for k
+  contained   a neighbour's parameters lie in the box for its distance; a linear head moves by at most k times its bound
   labels      a label certified at k is the neighbour's too, wherever its distance is at most k
-  nested      box(D', k-1) inside box(D, k), where the product is exact and the grid dense; a tube's balls likewise
+  nested      box(D', k-1) inside box(D, k), where the product is exact and the grid dense
   distances   of neighbours one edit apart differ by at most 1 (on a sparse grid: indices), labels only where both are 0
   reorder     the same rows in another order are at distance 0, and give the same bits to ensembles and public feature maps
   crash       nothing is NaN, and nothing fails but with an error that says what to do
@@ -21,7 +20,7 @@ from itertools import cycle, product
 
 import numpy as np
 import torch
-from adversary_settings import KINDS, Data, DrawnEditor, Fitted, Neighbour, Setting, Trained, Tube, draw_setting, fit
+from adversary_settings import KINDS, Data, DrawnEditor, Fitted, Neighbour, Setting, Trained, draw_setting, fit
 from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
@@ -270,9 +269,6 @@ class Attack:
                 outside, share = _outside(mine, yours, other.distance)
             elif isinstance(mine, LinearTrained) and isinstance(yours, LinearTrained):
                 outside, share = _beyond(mine, yours, other.distance)
-            elif isinstance(mine, Tube) and isinstance(yours, Tube):
-                moved, radius = _apart(mine, yours), float(mine.trained.radii[other.distance])
-                outside, share = int(not moved <= radius), moved / radius
             self._found("contained", outside, other, f"{share:.4g} of the bound")
             if other.distance:
                 self.report.deviation = max(self.report.deviation, share)
@@ -287,11 +283,6 @@ class Attack:
         self._found("labels", int((turned & held).sum()), other)
 
     def _nested(self, there: Fitted, other: Neighbour) -> None:
-        for mine, yours in zip(self.whole.members, there.members, strict=True):
-            if isinstance(mine, Tube) and isinstance(yours, Tube) and self.setting.rule.symmetric:
-                self._found("nested", _unnested(mine, yours), other, "D' in D")
-                self._found("nested", _unnested(yours, mine), other, "D in D'")
-                self.report.ends += 2 * len(mine.counts)
         if not (self.setting.boxes and self.setting.dense and self.setting.case.config().product == "exact"):
             return
         for mine, yours in zip(self.whole.members, there.members, strict=True):
@@ -340,17 +331,6 @@ def _beyond(mine: LinearTrained, yours: LinearTrained, distance: int) -> tuple[i
     return int(not moved <= bound or mine.sensitivity != yours.sensitivity), moved / bound
 
 
-def _apart(mine: Tube, yours: Tube) -> float:
-    """How far two tubes' weights lie apart."""
-    return float(torch.linalg.vector_norm(mine.trained.weight - yours.trained.weight))
-
-
-def _unnested(outer: Tube, inner: Tube) -> int:
-    """At how many k the ball of ``inner`` for k - 1 is not part of that of ``outer`` for k."""
-    radii = outer.trained.radii[1:], inner.trained.radii[:-1] + _apart(outer, inner)
-    return int((~(radii[0] >= radii[1])).sum())
-
-
 def _bits(mine: tuple[Trained, ...], yours: tuple[Trained, ...]) -> int:
     """Numbers that are not the same, bit for bit."""
     return sum(int((a != b).sum()) for a, b in zip(_numbers(mine), _numbers(yours), strict=True))
@@ -360,9 +340,6 @@ def _numbers(members: tuple[Trained, ...]) -> Iterator[torch.Tensor]:
     for member in members:
         if isinstance(member, LinearTrained):
             yield member.weight
-        elif isinstance(member, Tube):
-            yield member.trained.weight
-            yield torch.from_numpy(member.trained.radii)
         else:
             for part in (member.nominal, member.lower, member.upper):
                 yield from part.values()

@@ -10,44 +10,25 @@ from agt import relations
 from agt.audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
-from agt.certificates.stability import ClosedForm, certify_linear
+from agt.certificates.stability import certify_linear
 from agt.data.dataset import Dataset, Records, content_ids
 from agt.facts import grounds, proved
 from agt.models.features import FeatureMap
 from agt.models.model import vote
 from agt.numeric import logits_of, signed_margins
-from agt.relations import rows_at_stake
-from agt.settings import BoxConfig, CertificateConfig, ErmConfig, FeaturesConfig, StabilityConfig, TubeConfig
+from agt.settings import BoxConfig, CertificateConfig, ErmConfig, FeaturesConfig, StabilityConfig
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
-from agt.training.linear import LinearLoss, LinearTrained, rows_moved, train_linear
-from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, start_norm
-from agt.tube.training import TubeTrained, certify_tube, train_tube
+from agt.training.linear import LinearTrained, train_linear
 
-ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm", "tube")
-KINDS = (*ALONE, "votes of boxes", "votes of heads", "votes of tubes")
+ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")
+KINDS = (*ALONE, "votes of boxes", "votes of heads")
 DENSE = tuple(range(5))
-FARTHEST = 12  # a tube's grid ends here
 
 
-@dataclass(frozen=True)
-class Tube:
-    """A network, and how far it may have moved."""
-
-    setting: TubeSetting
-    network: TubeNetwork
-    trained: TubeTrained
-    counts: np.ndarray
-
-    def certify(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
-        """Labels and distances of queries' features."""
-        relation = self.setting.relation.name
-        return certify_tube(self.setting, self.network, self.trained, self.counts, phi, relation, ks)
-
-
-Trained = Box | LinearTrained | Tube
+Trained = Box | LinearTrained
 Member = tuple[Trained, FeatureMap | None]
 
 
@@ -103,14 +84,14 @@ class Setting:
 def draw_setting(rng: np.random.Generator, relation: str, kind: str) -> Setting:
     """A configuration of this relation and kind; some are ones that the rules refuse."""
     members = int(rng.integers(2, 6)) if kind.startswith("votes") else 1
-    linear, tube = kind in ("stability", "erm", "votes of heads"), kind in ("tube", "votes of tubes")
+    linear = kind in ("stability", "erm", "votes of heads")
     unit_rows = int(rng.choice([1, 1, 1, 3]))
     n = int(rng.integers(10, 41)) if members == 1 else 10 * members + int(rng.integers(0, 11))
     n = max(4 * members, n // 2) if unit_rows > 1 else n
     content = unit_rows == 1 and rng.random() < 0.3
     public = 0.0 if content or rng.random() < 0.7 else 0.35
     case = Case("drawn", n=n, width=int(rng.integers(2, 7)), unit_rows=unit_rows, public=public)
-    make = _linear_setting if linear else _tube_setting if tube else _box_setting
+    make = _linear_setting if linear else _box_setting
     return make(rng, Setting(case, relation, kind, members=members, content=content))
 
 
@@ -184,27 +165,6 @@ def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
     return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
 
 
-def _tube_setting(rng: np.random.Generator, setting: Setting) -> Setting:
-    """As a linear head's, with any learning rate and a hidden layer."""
-    drawn = _linear_setting(rng, replace(setting, kind="stability"))
-    training, rate = drawn.case.training, float(10 ** rng.uniform(-1.5, 0.5))
-    if training["loss"] == "binary_cross_entropy":
-        drawn = replace(drawn, case=replace(drawn.case, classes=2))
-    certificate = TubeConfig(
-        features=drawn.certificate.features,  # type: ignore[union-attr]
-        length=float(rng.choice([0.3, 1.0])),
-        spread=float(rng.choice([0.0, 1.0, 3.0])),
-        norms=str(rng.choice(["cheap", "exact"])),  # type: ignore[arg-type]
-    )
-    case = replace(
-        drawn.case,
-        hidden=(int(rng.integers(1, 6)) * (2 if training["loss"] == "binary_cross_entropy" else 8),),
-        activation=str(rng.choice(list(SMOOTH))),
-        training={**training, "lr": rate * (0.3 if setting.members > 1 else 1.0)},
-    )
-    return replace(drawn, kind=setting.kind, case=case, certificate=certificate)
-
-
 def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
     name = str(rng.choice(["none", "none", "relu", "fourier"]))
     whiten = float(rng.choice([0.0, 0.0, 0.5, 1.0]))
@@ -263,8 +223,6 @@ class Fitted:
         if isinstance(member, Box):
             return certify_boxes(setting.case, member, x, setting.relation, setting.dtype)
         phi = features(x, setting.dtype)  # type: ignore[misc]
-        if isinstance(member, Tube):
-            return member.certify(phi, self.ks)
         return certify_linear(member, phi, setting.relation, self.ks)  # type: ignore[arg-type]
 
     def lead(self, x: np.ndarray, label: int) -> float:
@@ -276,9 +234,6 @@ class Fitted:
         if isinstance(member, Box):
             network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal).numpy()
-        elif isinstance(member, Tube):
-            phi = torch.from_numpy(features(x, dtype)).double()  # type: ignore[misc]
-            logits = member.network.logits(member.trained.weight, phi)[0].numpy()
         else:
             logits = logits_of(member.weight, features(x, dtype))  # type: ignore[misc]
         margins = signed_margins(logits)
@@ -303,7 +258,7 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     return Fitted(setting, ks, members, maps)
 
 
-def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained | Tube, FeatureMap]:
+def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap]:
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxConfig)
     classes = tuple(str(c) for c in range(case.classes))
@@ -312,31 +267,9 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained | Tube, Fea
     features = FeatureMap.of(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     recipe = case.recipe(setting.relation, dtype=setting.dtype)
-    if isinstance(certificate, TubeConfig):
-        return _fit_tube(case, certificate, recipe, examples, features), features
     if isinstance(certificate, ErmConfig):
         return train_erm(recipe, examples, features.slack, certificate.tolerance), features
     return train_linear(recipe, examples, features.slack, certificate.average), features
-
-
-def _fit_tube(case: Case, certificate: TubeConfig, recipe: Recipe, records: Records, features: FeatureMap) -> Tube:
-    loss, width, plan = LinearLoss.of(recipe.training, case.classes), features.outputs, recipe.plan(case.n)
-    network = TubeNetwork.of(loss, SMOOTH[case.activation], case.hidden[0], certificate.length, 0)
-    initial, outputs = network.initial(width, certificate.spread, 0), network.outputs.numpy()
-    counts = np.array(rows_at_stake(range(FARTHEST + 1), rows_moved(recipe.relation)))
-    setting = TubeSetting(
-        loss,
-        network.activation,
-        outputs,
-        start_norm(initial),
-        width,
-        recipe.training,
-        plan,
-        recipe.relation,
-        features.slack,
-    )
-    exact = certificate.norms == "exact"
-    return Tube(setting, network, train_tube(setting, network, initial, records, counts, exact), counts)
 
 
 # -- neighbours built to hurt, as ``agt audit certificate`` builds them ----------------------------------------------------

@@ -6,7 +6,6 @@ Longer runs: ``make adversary TRIALS=N SEED=S``.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,20 +26,18 @@ from agt.data.dataset import Records
 from agt.kernels.reference import QUANTA, ReferenceExtremes
 from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
-from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
+from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
 from agt.training import ensemble, linear
 from agt.training.batches import BatchPlan, Slices
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
 from agt.training.loop import TrainingRun
-from agt.tube.network import Curvature
-from agt.tube.radius import Radii
 
 ROUNDS, MOST, RETRAININGS = 3, 8, 10
 REFUSED = {
     (relation, kind)
     for relation in ("paper_privacy", "paper_unlearning")
-    for kind in ("stability", "erm", "tube", "votes of heads", "votes of tubes")
+    for kind in ("stability", "erm", "votes of heads")
 }
 """Closed forms refuse relations that divide by the actual batch."""
 Reports = dict[tuple[str, str], Report]
@@ -272,16 +269,6 @@ def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConvRule, "gradients", gradients)
 
 
-def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
-    """A tube takes a record's gradient for half as long as it can be."""
-    whole = Radii.batch
-
-    def batch(self: Radii, curvature: Curvature, *given: Any) -> Radii:
-        return whole(self, replace(curvature, gradient=curvature.gradient / 2), *given)
-
-    patch.setattr(Radii, "batch", batch)
-
-
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
 EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})  # the first batch is all that counts
@@ -301,9 +288,6 @@ OPPOSED = Setting(
 )
 SGD = {"loss": "binary_cross_entropy", "epochs": 4, "lr": 1.3, "clip": 0.3, "batch": {"normalizer": 20.0, "n_max": 60}}
 HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityConfig())
-TUBE = replace(
-    HEAD, case=replace(HEAD.case, hidden=(4,), activation="tanh"), kind="tube", certificate=TubeConfig(length=1.0)
-)
 SOFTMAX = replace(HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0}))
 VOTES = replace(HEAD, case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}), members=5)
 
@@ -344,10 +328,6 @@ BROKEN = {
     "slices by position": Broken(slices_by_index, SLICED, "contained"),
     "clipped at each position": Broken(clipped_at_each_position, CONVOLVED, "crash", seed=1),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
-    "half a gradient, tubes": Broken(half_a_gradient, TUBE, "contained"),
-    "substitute as add_remove, tubes": Broken(
-        substitute_as_add_remove, replace(TUBE, relation="substitute"), "contained", 60
-    ),
     "softmax clamped": Broken(clamped_softmax, SOFTMAX, "contained"),
     "one member counted, substitute": Broken(one_member_counted, replace(VOTES, relation="substitute"), "distances", 60),
     "one member counted, labels": Broken(one_member_counted, replace(VOTES, relation="substitute"), "labels", 60),

@@ -226,7 +226,7 @@ def test_nothing_is_released_by_it() -> None:
 def test_it_is_refused_where_nothing_is_proved() -> None:
     refused(
         *((ConfigError, "bounded by boxes alone", lambda kind=kind: fitted(certificate=kind, network=(), ks=3))
-          for kind in ("stability", "erm", "removal", "tube")),
+          for kind in ("stability", "erm", "removal")),
         (ConfigError, "use 1 of each", lambda: fitted(members=2)),
         (ConfigError, "use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
         (ConfigError, "use 1 of each", lambda: fitted(batch={"count": 2})),

@@ -162,7 +162,7 @@ def model(kind: str, seed: int) -> Model:
     declared = agt.Declared(classes=range(classes), size=count, features=True, settings=True, ids=True)
     names = np.array([f"r{n}" for n in range(count)])
     settings: dict[str, Any] = {
-        "box": {"network": (4,), "ks": 6, "loss": "binary_cross_entropy", "epochs": 3},
+        "box": {"network": (4,), "ks": 6, "loss": "binary_cross_entropy", "epochs": 3, "lr": 2.0, "clip": 0.06},
         "linear": {},
         "four classes": {},
         "ensemble": {"members": 3},

@@ -17,7 +17,6 @@ import pytest
 import torch
 from scipy.special import ndtr, ndtri
 from synthetic import make_recipe, make_records, make_training
-from tubes import TubeCase
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
@@ -52,9 +51,6 @@ from agt.training.linear import (
     sgd_sensitivity,
 )
 from agt.training.removal import RemovalProblem, removal_budget
-from agt.tube.network import Curvature, CurvaturePart, EigenvalueBound, Public
-from agt.tube.radius import Radii
-from agt.tube.training import Room, _lengths
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.answers import public_names
@@ -288,51 +284,6 @@ def test_what_mechanisms_rest_on() -> None:
     assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
 
 
-# -- tubes -----------------------------------------------------------------------------------------------------------------
-
-CURVED = Curvature(gradient=2.0, gauss=0.5, pull=0.25, twist=3.0)
-
-
-@pytest.mark.parametrize(("step", "keep"), [(0.125, 0.75), (4.0, 0.75)], ids=["it shrinks", "it swings"])
-def test_a_step_of_the_recursion_has_every_term(step: float, keep: float) -> None:
-    """radius.py's formula in fractions; every number here is one exactly, so that the code may only round up."""
-    c, r0, r1, rho, gram, tau = 3, 2.0**-5, 1.5, EigenvalueBound(0.25, 0.0625), EigenvalueBound(8.0, 0.125), 2.0**-20
-    radii = Radii(np.array([c]), np.array([r0]), np.array([r1]), math.inf)
-    after = radii.batch(CURVED, Public(Schedule(keep, step), 1.0, tau), rho, gram)
-    s, longest = Fraction(step), Fraction(gram.value) + c * (1 + Fraction(gram.slack))
-    pulled = Fraction(keep) + s * (Fraction(rho.value) + c * (Fraction(CURVED.pull) + Fraction(rho.slack)))
-    turned = s * (Fraction(CURVED.gauss) + Fraction(CURVED.pull)) * longest - Fraction(keep)
-    cap = max(Fraction(keep) + s * Fraction(CURVED.pull) * longest, turned)
-    bends = s * Fraction(CURVED.twist) * longest
-    until = (cap - max(pulled, turned)) / bends
-
-    def grown(r: float) -> Fraction:
-        bent = min(Fraction(r), until)
-        return (max(pulled, turned) + bends * bent / 2) * bent + cap * (Fraction(r) - bent) + (2 * c + 2) * Fraction(tau)
-
-    assert until == 0 if step > 1 else r0 < until < r1, "one of the two radii is beyond where the factor ends to grow"
-    expected = max(grown(r1), grown(r0) + s * c * Fraction(CURVED.gradient))
-    assert expected <= after.after[0] <= float(expected) * (1 + 1e-5)
-    assert grown(r0) <= after.before[0] <= float(grown(r0)) * (1 + 1e-5)
-    assert after.epoch_over().before.tolist() == after.after.tolist()
-
-
-def test_a_radius_beyond_the_limit_is_not_known() -> None:
-    radii = Radii(np.array([0, 1]), np.array([0.0, 3.0]), np.array([0.0, 3.0]), limit=2.0)
-    after = radii.batch(
-        CURVED, Public(Schedule(1.0, 2.0**-30), 1.0, 0.0), EigenvalueBound(0.0, 0.0), EigenvalueBound(1.0, 0.0)
-    )
-    assert np.isfinite(after.after).tolist() == [True, False]
-
-
-def test_a_margin_bends_and_rounds_as_the_weights_move() -> None:
-    room = Room(np.array([1]), np.array([[9.0]]), np.array([[2.0]]), np.array([[3.0]]), (0.25, 0.125), 100.0)
-    moved = room.moved(np.array([1.5]), np.array([2]))
-    assert 2 * 1.5 + 3 * 1.5**2 / 2 + 6 * (0.25 + 0.125 * 1.5) <= moved.item() < 9.0001
-    assert room.left(np.array([1.5]), np.array([2])).item() <= 0
-    assert room.left(np.array([math.inf]), np.array([2])).item() == -math.inf
-
-
 # -- mechanisms ------------------------------------------------------------------------------------------------------------
 
 
@@ -482,15 +433,6 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
         matrix = rows.T @ rows
         guess = 1.1 * float(np.linalg.eigvalsh(matrix)[-1])
         assert proved_eigenvalue(matrix, guess) >= guess + 7 * UNIT * (6 * guess - np.trace(matrix))  # type: ignore[operator]
-
-
-def test_a_records_gradient_is_as_long_as_rounding_may_make_it() -> None:
-    case = TubeCase("tanh")
-    zeros = torch.zeros(2, case.setting.units, dtype=torch.float64)
-    part = CurvaturePart(torch.ones(2, case.setting.width, dtype=torch.float64), zeros, zeros, zeros)
-    charged = case.setting.rounding(3.0).gradient
-    assert charged > 0
-    assert (_lengths(case.setting, part, zeros, 3.0) >= charged).all()
 
 
 # -- matrices that are kept ------------------------------------------------------------------------------------------------

@@ -28,17 +28,18 @@ X = RNG.normal(size=(60, 3)) + 1.5 * Y[:, None]
 QUERIES = RNG.normal(size=(9, 3)) + 0.75
 SAID = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
 OWN = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
+STEPS = {"epochs": 4, "lr": 2.0, "clip": 0.06}  # of a network, which has no defaults
 KINDS: dict[str, dict[str, Any]] = {
     "linear": {},
     "minimiser": {"certificate": "erm"},
     "removal": {"certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},
-    "boxes": {"network": (4,), "ks": 3},
-    "sparse grid": {"network": (4,), "ks": [0, 2, 7]},
-    "own network": {"network": OWN, "ks": 2},
+    "boxes": {"network": (4,), "ks": 3, **STEPS},
+    "sparse grid": {"network": (4,), "ks": [0, 2, 7], **STEPS},
+    "own network": {"network": OWN, "ks": 2, **STEPS},
     "ensemble": {"members": 3, "compute": None},
-    "ensemble of boxes": {"members": 2, "network": (3,), "ks": 2},
+    "ensemble of boxes": {"members": 2, "network": (3,), "ks": 2, **STEPS},
     "nothing declared": {"declared": None},
-    "nothing declared, boxes": {"declared": None, "network": (3,), "ks": 2},
+    "nothing declared, boxes": {"declared": None, "network": (3,), "ks": 2, **STEPS},
 }
 
 
@@ -71,7 +72,7 @@ def test_no_certified_label_flips_when_a_record_goes(kind: str) -> None:
         assert (there == answers.labels)[sure].all(), f"record {gone} changed a label that was certified"
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "votes", "tube"])
+@pytest.mark.parametrize("kind", [*KINDS, "votes"])
 def test_a_declared_class_need_not_occur(kind: str) -> None:
     """A set with one record of a class has a neighbour with none: that trains, and labels certified at 1 are the same."""
     settings = {**KINDS.get(kind, {"certificate": kind, "members": 3 if kind == "votes" else 1}), "declared": SAID}
@@ -117,16 +118,23 @@ def test_given_ids_are_the_records_own_only_where_somebody_says_so() -> None:
 
 def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
     before = deepcopy(OWN.state_dict())
-    conditions = {c.letter: c for c in fit(network=OWN, ks=1).conditions}
+    conditions = {c.letter: c for c in fit(network=OWN, ks=1, **STEPS).conditions}
     assert any("initial parameters" in words for words in conditions["e"].grounds.declarations)
     assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
+
+
+def first_weight_of(network: nn.Sequential) -> torch.Tensor:
+    """The first layer's weight, trained without bounds."""
+    model: Any = fit(network=network, ks=0, **STEPS).model
+    weight: torch.Tensor = model.box.nominal["0.weight"]
+    return weight
 
 
 def test_training_starts_from_the_networks_own_parameters() -> None:
     other = deepcopy(OWN)
     with torch.no_grad():
         next(other.parameters()).add_(1.0)
-    weights = [fit(network=network, ks=0).model.box.nominal["0.weight"] for network in (OWN, OWN, other)]  # type: ignore[attr-defined]
+    weights = [first_weight_of(network) for network in (OWN, OWN, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
@@ -157,6 +165,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"network": OWN, "certificate": "erm"}, "model: a network of your own"),
     ({"members": 2, "declared": None}, "give declared.size"),
     ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
+    ({"network": (4,)}, "use a linear head (network=()), or give epochs=, lr=, clip="),
+    ({"network": OWN, "epochs": 4}, "use a linear head (network=()), or give lr=, clip="),
     ({"network": (4,), "activation": "swish"}, "network.activation: unknown value 'swish'"),
     ({"ks": -1}, "ks.max"),
     ({"ks": True}, "ks.max: expected a number"),
@@ -183,7 +193,7 @@ DATA: list[tuple[Any, Any, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("kind", "settings", "words"),
     [
-        *((agt.ConfigError, {"network": network, "ks": 1}, words) for network, words in NETWORKS),
+        *((agt.ConfigError, {"network": network, "ks": 1, **STEPS}, words) for network, words in NETWORKS),
         *((agt.ConfigError, settings, words) for settings, words in SETTINGS),
         *((agt.AgtError, {"x": x, "y": y, **more}, words) for x, y, more, words in DATA),
     ],
@@ -213,7 +223,7 @@ def test_a_declaration_that_says_nothing_is_refused(said: dict[str, Any]) -> Non
 
 def test_progress_is_told_to_whoever_asks() -> None:
     seen: list[Progress] = []
-    model = fit(network=(4,), ks=2, on_progress=seen.append)
+    model = fit(network=(4,), ks=2, on_progress=seen.append, **STEPS)
     assert seen[-1].step == seen[-1].steps
     assert seen[-1].done == seen[-1].total
     seen.clear()
@@ -351,7 +361,7 @@ def mapped(path: Path, rows: np.ndarray = X) -> np.memmap:
 EDITED = "memory-mapped records were edited"
 MAPPED: dict[str, dict[str, Any]] = {
     "linear": {},
-    "boxes": {"network": (3,), "ks": 2},
+    "boxes": {"network": (3,), "ks": 2, **STEPS},
     "ensemble": {"members": 3},
     "votes": {"certificate": "votes", "members": 6},
 }
@@ -398,7 +408,7 @@ def test_a_training_whose_records_are_edited_meanwhile_is_refused(tmp_path: Path
         x[0] = 9
 
     with pytest.raises(DataError, match=EDITED):
-        fit(x=x, network=(3,), ks=2, on_progress=edit)
+        fit(x=x, network=(3,), ks=2, on_progress=edit, **STEPS)
 
 
 def test_a_checkpoint_of_records_that_were_edited_is_not_gone_on_from(tmp_path: Path) -> None:
@@ -407,7 +417,8 @@ def test_a_checkpoint_of_records_that_were_edited_is_not_gone_on_from(tmp_path: 
     def kill(progress: Progress) -> None:
         raise KeyboardInterrupt
 
-    settings = {"network": (3,), "ks": 2, "checkpoint": tmp_path / "kept", "compute": {"checkpoint_seconds": 0.0}}
+    settings = {"network": (3,), "ks": 2, "checkpoint": tmp_path / "kept"}
+    settings |= {"compute": {"checkpoint_seconds": 0.0}, **STEPS}
     with pytest.raises(KeyboardInterrupt):
         fit(x=x, on_progress=kill, **settings)
     x[0] = 1

@@ -24,6 +24,9 @@ def fit(x: Any = X, y: Any = Y, **settings: Any) -> agt.Fitted:
     return agt.fit(x, y, **({"declared": SAID} | settings))
 
 
+STEPS = {"epochs": 4, "lr": 2.0, "clip": 0.06}  # of a network, which has no defaults
+
+
 def plain() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
@@ -58,7 +61,7 @@ def test_one_record_more_does_not_rename_all_others_by_changing_the_dtype(settin
 
 @pytest.mark.parametrize("network", [(), (4,)])
 def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int, ...]) -> None:
-    settings: dict[str, Any] = {"network": network, "certificate": "box", "activation": "tanh", "ks": 1}
+    settings: dict[str, Any] = {"network": network, "certificate": "box", "activation": "tanh", "ks": 1, **STEPS}
     model = fit(dtype="float32", **settings)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         with pytest.raises(agt.ConfigError):
@@ -89,7 +92,7 @@ def test_a_network_that_is_not_what_its_layers_say_is_refused(case: str) -> None
     network = plain().double()
     STRANGE[case](network)
     with pytest.raises(agt.ConfigError):
-        fit(network=network, ks=1)
+        fit(network=network, ks=1, **STEPS)
 
 
 # -- saved models --------------------------------------------------------------------------------------------------------
@@ -97,7 +100,7 @@ def test_a_network_that_is_not_what_its_layers_say_is_refused(case: str) -> None
 
 def test_a_model_can_be_saved_whatever_became_of_the_network_given(tmp_path: Path) -> None:
     network = plain()
-    model = fit(network=network, ks=1)
+    model = fit(network=network, ks=1, **STEPS)
     network[1].negative_slope = 0.5  # type: ignore[assignment]
     model.save(tmp_path / "model")
     assert (agt.load(tmp_path / "model").predict(QUERIES) == model.predict(QUERIES)).all()
@@ -125,7 +128,7 @@ def test_scores_do_not_depend_on_the_order_in_which_classes_are_declared() -> No
 
 
 def test_certify_of_the_estimator_raises_value_errors() -> None:
-    estimator = agt.CertifiedClassifier(network=(3,), ks=1, dtype="float32").fit(X, Y)
+    estimator = agt.CertifiedClassifier(network=(3,), ks=1, dtype="float32", **STEPS).fit(X, Y)
     with pytest.raises(ValueError, match="float32"):
         estimator.certify(np.full((2, 3), 1e300))
     with pytest.raises(ValueError, match="float32"):
@@ -137,7 +140,7 @@ def test_certify_of_the_estimator_raises_value_errors() -> None:
 
 WRONG: dict[str, dict[str, Any]] = {
     "masked values are missing": {"x": np.ma.masked_array(X, mask=X > 1)},
-    "more axes and no flatten": {"x": X[:, None], "network": plain(), "ks": 1},
+    "more axes and no flatten": {"x": X[:, None], "network": plain(), "ks": 1, **STEPS},
     "a unit is missing": {"units": np.array([None if row == 5 else f"p{row}" for row in range(60)], dtype=object)},
     "ragged x": {"x": [[1, 2], [3]]},
     "tensor with a gradient": {"x": torch.tensor(X, requires_grad=True)},
@@ -161,7 +164,7 @@ def test_classes_that_are_no_list_are_named() -> None:
 
 
 def test_whoever_wants_no_progress_may_say_so() -> None:
-    assert fit(on_progress=None, network=(3,), ks=1).classes.tolist() == [0, 1]
+    assert fit(on_progress=None, network=(3,), ks=1, **STEPS).classes.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -184,7 +187,7 @@ def test_a_release_of_wrong_arguments_is_refused(mechanism: Any, settings: dict[
         fit().release(QUERIES[:3], mechanism(**settings) if settings else mechanism, **more)
 
 
-@pytest.mark.parametrize("settings", [{}, {"network": (3,), "ks": 1}, {"members": 2, "compute": {"threads": 1}}])
+@pytest.mark.parametrize("settings", [{}, {"network": (3,), "ks": 1, **STEPS}, {"members": 2, "compute": {"threads": 1}}])
 def test_no_queries_are_no_answers(settings: dict[str, Any]) -> None:
     model = fit(**settings)
     assert len(model.predict(QUERIES[:0])) == 0

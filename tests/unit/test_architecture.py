@@ -22,7 +22,6 @@ ROOMS = (
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
-    ("agt.tube",),
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.ledger",),

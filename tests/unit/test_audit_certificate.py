@@ -20,10 +20,9 @@ from agt_cli.audit.certificate import Auditor, Certificate, bounds_of, share_wor
 FEW = {"epochs": 3, "lr": 0.5}
 COMPUTE = {"threads": 1, "kernel": "reference"}
 KINDS: dict[str, dict[str, Any]] = {
-    "box": {"certificate": "box", "network": (3,), "ks": 2, "batch": {"count": 2}, "epochs": 2},
+    "box": {"certificate": "box", "network": (3,), "ks": 2, "batch": {"count": 2}, "epochs": 2, "lr": 2.0, "clip": 0.06},
     "stability": {"certificate": "stability", **FEW},
     "erm": {"certificate": "erm", "weight_decay": 0.1},
-    "tube": {"certificate": "tube", "network": (6,), "ks": 2, "caution": 20.0},
     "boxes vote": {"certificate": "box", "members": 3, "ks": 1, "epochs": 1},
     "heads vote": {"certificate": "stability", "members": 3, **FEW},
     "convolution": {
@@ -34,9 +33,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "ks": 2,
         "batch": {"count": 2},
         "epochs": 2,
+        "lr": 2.0,
+        "clip": 0.06,
     },
     "votes": {"certificate": "votes", "members": 9},
-    "tubes vote": {"certificate": "tube", "network": (4,), "ks": 1, "members": 2, "caution": 20.0},
 }
 
 

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 import torch
 from synthetic import make_head, make_recipe, make_records, make_training
 from torch import Tensor
-from tubes import TubeCase
 
 import agt
 from agt.bounds.network import Box
@@ -28,7 +26,6 @@ from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
 from agt.training.loop import Progress, TrainingRun, train
-from agt.tube.training import train_tube
 
 ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}
 Tensors = Callable[[], dict[str, Tensor]]
@@ -80,17 +77,6 @@ def minimiser(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str,
     return {"weight": train_erm(make_recipe(training), some_records(), 0.0, 1e-6, heard, kept).weight}
 
 
-def tube(**training: object) -> Train:
-    case = TubeCase("tube", n=60, training=training)
-    records = replace(some_records(), features=case.phi(some_records().features))
-
-    def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
-        trained = train_tube(case.setting, case.network, case.initial, records, case.counts, False, heard, kept)
-        return {"weight": trained.weight, "radii": torch.from_numpy(trained.radii)}
-
-    return run
-
-
 KINDS: dict[str, Train] = {
     "boxes": boxes(),
     "momentum": boxes(momentum=0.9, dampening=0.3, weight_decay=0.01),
@@ -101,8 +87,6 @@ KINDS: dict[str, Train] = {
     "linear": linear(),
     "linear, average": linear(average=4, batches=2),
     "minimiser": minimiser,
-    "tube": tube(),
-    "tube, batches": tube(epochs=2, lr=0.3, batch={"count": 3, "normalizer": 20.0, "n_max": 60}),
 }
 
 
@@ -409,7 +393,8 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("members", [1, 2], ids=["one", "ensemble"])
 def test_a_program_that_is_killed_calls_fit_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int) -> None:
     records, place = some_records(), tmp_path / "checkpoint"
-    settings = {"network": (4,), "ks": 2, "epochs": 5, "members": members, "declared": agt.Declared(size=60)}
+    settings = {"network": (4,), "ks": 2, "epochs": 5, "lr": 2.0, "clip": 0.06}
+    settings |= {"members": members, "declared": agt.Declared(size=60)}
     settings |= {"compute": {"threads": 1, "kernel": "reference", "checkpoint_seconds": 1e-9}}
 
     def fit(**more: object) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ X = RNG.normal(size=(80, 4)) + 1.5 * Y[:, None]
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "linear, stability": {},
     "linear, minimiser": {"certificate": "erm"},
-    "network, boxes": {"network": (16,), "ks": 3},
+    "network, boxes": {"network": (16,), "ks": 3, "epochs": 4, "lr": 2.0, "clip": 0.06},
 }
 
 

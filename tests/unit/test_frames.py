@@ -194,7 +194,7 @@ def test_features_that_are_not_scaled_and_classes_that_are_never_answered_are_sa
 
 KINDS: dict[str, dict[str, Any]] = {
     "linear": {},
-    "network": {"network": (4,), "ks": 2},
+    "network": {"network": (4,), "ks": 2, "epochs": 4, "lr": 2.0, "clip": 0.06},
     "votes": {"certificate": "votes", "members": 5},
 }
 
