@@ -11,7 +11,6 @@ from agt.data.dataset import Dataset, Records
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
-from agt.models.features import check_dtype
 from agt.models.heads import HeadBuilder
 from agt.relations import RELATIONS, moving, rows_at_stake
 from agt.settings import MOST_KS, CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, TubeConfig
@@ -231,7 +230,7 @@ def _check_closed(settings: Settings) -> None:
     """What linear heads and tubes both need.
 
     Raises:
-        ConfigError: another device than the CPU, a relation or momentum that no proof covers, features of too few digits.
+        ConfigError: another device than the CPU, a relation or momentum that no proof covers.
     """
     certificate = settings.certificate
     if settings.compute.device != "cpu":
@@ -241,7 +240,6 @@ def _check_closed(settings: Settings) -> None:
     if not RELATIONS[settings.relation.name].labels:
         rows_moved(settings.relation)
     check_optimizer(settings.training)
-    check_dtype(certificate.features, settings.training.dtype)
 
 
 def _check_tube(settings: Settings) -> None:

@@ -51,15 +51,23 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+_NO_FOURIER = "fourier features were removed: use landmarks, which need rows that are declared public"
+_NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
     "audit=summary": _AUDITS,
     "--info": _INFO,
     "-i": _INFO,
+    "certificate/features=fourier": _NO_FOURIER,
+    "certificate.features.map=fourier": _NO_FOURIER,
+    "certificate/features=crosses": _NO_CROSSES,
+    "certificate.features.map=crosses": _NO_CROSSES,
+    "certificate.features.order": _NO_CROSSES,
+    "certificate.features.weight": _NO_CROSSES,
 }
-"""What earlier versions took -> what to type instead: an option, ``COMMAND KEY=``, or GROUP=NAME,
-for which a command's word stands, too."""
+"""What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE, or
+GROUP=NAME, for which a command's word stands, too."""
 
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
@@ -68,6 +76,16 @@ PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "p
 """Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
+
+
+def instead_of(command: str, word: str) -> str | None:
+    """Return what to type instead of a word that an earlier version took; None: it did not."""
+    setting = word.lstrip("+")
+    key, equals, _ = setting.partition("=")
+    for spelling in (f"{command} {key}{equals}", setting, key):
+        if spelling in OLD_SPELLINGS:
+            return OLD_SPELLINGS[spelling]
+    return None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class TubeCase:
         relation = RelationConfig(name=self.relation, unit_rows=self.unit_rows)  # type: ignore[arg-type]
         return TubeSetting(
             network.loss, network.activation, network.outputs.numpy(), start_norm(self.initial), width, self.config, plan,
-            relation, self.features_map.slack,
+            relation,
         )  # fmt: skip
 
     @cached_property
@@ -165,6 +165,5 @@ CASES = (
         near=0.2,
         training={"batch": {"count": 2, "normalizer": 200.0, "n_max": 300}, "epochs": 3, "lr": 1.5},
     ),
-    TubeCase("fourier", features=FeaturesConfig(map="fourier", count=8)),
     TubeCase("far apart", length=0.3, hidden=20, training={"lr": 8.0}),
 )

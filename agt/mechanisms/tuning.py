@@ -7,7 +7,7 @@ with its score. K comes from a law that looks at no data, and nobody learns it: 
 Formal guarantees
     One trial Q. Its weights are mu_w-GDP (weights.py). Its score is a function of them and of public rows, or the number of
     training records that they label right, to which mu_s-GDP noise is added: a record's label under given weights is
-    its own affair, to the last bit (``count_right``, on features without slack: cosines are refused), so one k moves
+    its own affair, to the last bit (``count_right``), so one k moves
     that number by at most the records it moves. Which candidate is drawn depends on nobody, and is released. So Q is
     mu-GDP, mu^2 = mu_w^2 + mu_s^2: for each candidate by composition, and for a public mixture of them because
     Gaussian trade-off curves are convex (Dong, Roth, Su 2022).
@@ -242,14 +242,8 @@ def prepare_tuned(
 
     Raises:
         ConfigError: a condition does not hold: all of them count; or the claim would be about other neighbours for one
-            candidate than for another; or trials are scored on private records whose features are known up to rounding
-            alone, so that one record more might turn another's label.
+            candidate than for another.
     """
-    if mechanism.private_score and any(each.model.features.slack for each in contestants):
-        raise ConfigError(
-            "certificate.features.map=fourier: cosines are computed to within rounding, so trials cannot be scored on "
-            "private records: take it off the grid, or give labelled public rows, tune.public"
-        )
     first = contestants[0].model.problem
     relation = first.settings.relation
     for each in contestants:

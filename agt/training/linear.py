@@ -42,7 +42,6 @@ Formal guarantees
         e = h g(w) R_t + 16 J^1.5 u (sigmoid and softmax: margins of 8 u and (J + 8) u each; the rest is the subtraction);
       - the sum of up to n_max products errs by g(n_max + 2) n_max (C + e) in norm: each coordinate by g sum |c||phi_j|,
         and the norm of a sum is at most the sum of norms;
-      - features that are known up to ``slack`` (models/features.py) add n_max (C + h R_t) slack;
       - the last line rounds four times: 4 u (a_t R_t + s_t n_max (C + e)).
     Both runs err, so computed parameters differ by at most k rho + 2 W with W = sum_t tau_t prod_{s > t} a_s, which is at
     most k (rho + 2 W) = k rho_fp for k >= 1. The same D twice, in another order or with other threads: 2 W.
@@ -178,7 +177,6 @@ class LinearSetting:
         training: the schedule, and lambda.
         plan: the plan of batches, B and n_max with it.
         relation: which datasets are neighbours.
-        slack: bound on how far computed features are from a function of the record alone.
     """
 
     loss: LinearLoss
@@ -186,17 +184,16 @@ class LinearSetting:
     training: TrainingConfig
     plan: BatchPlan
     relation: RelationConfig
-    slack: float = 0.0
 
     @classmethod
-    def of(cls, recipe: Recipe, records: int, width: int, slack: float = 0.0) -> "LinearSetting":
+    def of(cls, recipe: Recipe, records: int, width: int) -> "LinearSetting":
         """For a number of records, which matters only where no size was declared.
 
         Raises:
             ConfigError: a loss that no closed form covers, or sizes of batches out of range.
         """
         loss = LinearLoss.of(recipe.training, recipe.classes)
-        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation, slack)
+        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation)
 
     @property
     def rate_limit(self) -> float:
@@ -331,8 +328,7 @@ def _step_rounding(setting: LinearSetting, at: Schedule, radius: float) -> float
     """tau of one step, of up to n_max records, from a theta of norm at most ``radius`` (see above)."""
     loss, n_max = setting.loss, setting.plan.n_max
     error = loss.smoothness * gamma_up(setting.width) * radius + 16 * loss.outputs**1.5 * UNIT
-    total = n_max * (error + (loss.reach + loss.smoothness * radius) * setting.slack)
-    total += gamma_up(n_max + 2) * n_max * (loss.reach + error)
+    total = n_max * error + gamma_up(n_max + 2) * n_max * (loss.reach + error)
     tau = at.step * total + 4 * UNIT * (at.keep * radius + at.step * n_max * (loss.reach + error))
     return tau * COVER + TINY
 
@@ -385,7 +381,6 @@ class LinearTrained:
 def train_linear(
     recipe: Recipe,
     records: Records,
-    slack: float = 0.0,
     average: int = 1,
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
@@ -395,7 +390,6 @@ def train_linear(
     Args:
         recipe: how to train; boxes alone have a use for its grid.
         records: labels, and public features [n, w] of norm at most 1.
-        slack: bound on how far the features are from a function of each record alone.
         average: the model is the mean of this many last iterates.
         on_progress: called every few steps.
         checkpoints: what a killed run goes on from (training/checkpoint.py).
@@ -405,7 +399,7 @@ def train_linear(
             a unit with too many rows.
         UnsoundError: a parameter became NaN or infinite.
     """
-    setting = LinearSetting.of(recipe, len(records), records.features.shape[1], slack)
+    setting = LinearSetting.of(recipe, len(records), records.features.shape[1])
     loss, plan = setting.loss, setting.plan
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)

@@ -40,8 +40,6 @@ Changes = Mapping[str, Any]
 """Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are changed alone."""
 
 _TIMES = (0.25, 0.5, 2, 4)
-_EXACT: tuple[Changes, ...] = ({"map": "relu", "count": 256}, {"map": "crosses", "count": 256})
-_MAPS: tuple[Changes, ...] = (*_EXACT, {"map": "fourier", "count": 256}, {"map": "landmarks", "count": 256})
 
 
 @schema
@@ -103,15 +101,12 @@ class Choice:
         return ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
 
 
-def choices(
-    config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, exact: bool = False, public: str | None = None
-) -> list[Choice]:
+def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, public: str | None = None) -> list[Choice]:
     """Every candidate, validated before any data is read.
 
     Args:
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
-        exact: without a grid, leave out features that are known up to rounding alone.
         public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them; None: none of those.
 
     Raises:
@@ -120,13 +115,13 @@ def choices(
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
     if grid is None:
-        each: Iterator[Changes] = neighbours(base, exact, public)
+        each: Iterator[Changes] = neighbours(base, public)
     else:
         each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     return [Choice(changes, changed, settings_of(changed)) for changes in each for changed in [_changed(base, changes)]]
 
 
-def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | None = None) -> Iterator[Changes]:
+def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator[Changes]:
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
     public features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
@@ -137,10 +132,10 @@ def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | Non
         scaled = training[name] * times
         yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
-    able = {"crosses": "crosses" in dataset, "landmarks": public is not None}  # a table's columns; rows declared public
-    for features in _EXACT if exact else _MAPS:
-        if chosen == "none" and able.get(features["map"], True):
-            yield {"certificate.features": {**features, **({"public": public} if features["map"] == "landmarks" else {})}}
+    if chosen == "none":
+        yield {"certificate.features": {"map": "relu", "count": 256}}
+    if chosen == "none" and public is not None:
+        yield {"certificate.features": {"map": "landmarks", "count": 256, "public": public}}
     if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
@@ -390,7 +385,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning | PrivateTuning:
     given = {key: value for key, value in config.items() if key not in OWN}
     public = tune.public or "train"
     landmarks = public if not tune.private and public in get_args(PublicRows) else None
-    candidates = choices(given, tune.grid, exact=tune.private and tune.public is None, public=landmarks)
+    candidates = choices(given, tune.grid, public=landmarks)
     path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
     if tune.private:
         if total.eps is None:

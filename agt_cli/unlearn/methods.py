@@ -257,7 +257,7 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     was = cast(RemovalModel, load(problem, job.run))
     phi, labels = training_rows(problem, was.features)
     targets = was.known.objective.targets(labels, problem.classes)
-    head = RemovableHead.of(was.known.objective, was.state, was.features.slack)
+    head = RemovableHead.of(was.known.objective, was.state)
     measured = was.budget is None or was.config.bound == "measured"  # then it may be what training may leave
     total = was.config.tolerance if measured or was.budget is None else was.budget  # what the noise hides
     started = time.perf_counter()

@@ -142,6 +142,8 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
 {HEAD}  compute.kernel=gpu | 2 | compute.kernel=gpu
 {HEAD}  certificate.features.map=relu | 2 | certificate.features: count
+{HEAD}  certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
+{HEAD}  certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks

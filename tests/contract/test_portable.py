@@ -68,7 +68,6 @@ RUNS: dict[str, tuple[str, ...]] = {
         "certificate.features.map=relu",
         "certificate.features.count=20",
     ),
-    "crosses of features": (*OF_TABLE, "certificate/features=crosses", "certificate.features.count=32"),
     "landmarks": (
         *OF_TABLE,
         "certificate/features=landmarks",
@@ -292,7 +291,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"classes": ["a; -1.", "b-c = d, e+"]}, ""),
         ({"noise": {"mu": 1.0, "sigma": 1.0}}, "other numbers"),
         ({"noise": None}, "cannot be read"),
-        ({"width": 10**12, "features": {"map": "fourier", "count": 10**6}}, "cannot be read"),
+        ({"width": 10**12, "features": {"map": "relu", "count": 10**6}}, "cannot be read"),
         ({"width": 2**40, "features": {"whiten": 1.0, "public": "test"}}, "matrices of other shapes"),
     ],
 )

@@ -180,7 +180,7 @@ def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
         ErmConfig(features=features, tolerance=1e-7) if erm else StabilityConfig(features=features, average=average)
     )
     content = setting.content and not case.public
-    dtype = "float64" if features.map == "fourier" else str(rng.choice(["float64", "float64", "float32"]))
+    dtype = str(rng.choice(["float64", "float64", "float32"]))
     return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
 
 
@@ -206,7 +206,7 @@ def _tube_setting(rng: np.random.Generator, setting: Setting) -> Setting:
 
 
 def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
-    name = str(rng.choice(["none", "none", "relu", "fourier"]))
+    name = str(rng.choice(["none", "relu"]))
     whiten = float(rng.choice([0.0, 0.0, 0.5, 1.0]))
     public = None if not whiten else "train" if rng.random() < 0.4 else "test"
     radius = None if rng.random() < 0.7 else 2.0
@@ -315,8 +315,8 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained | Tube, Fea
     if isinstance(certificate, TubeConfig):
         return _fit_tube(case, certificate, recipe, examples, features), features
     if isinstance(certificate, ErmConfig):
-        return train_erm(recipe, examples, features.slack, certificate.tolerance), features
-    return train_linear(recipe, examples, features.slack, certificate.average), features
+        return train_erm(recipe, examples, certificate.tolerance), features
+    return train_linear(recipe, examples, certificate.average), features
 
 
 def _fit_tube(case: Case, certificate: TubeConfig, recipe: Recipe, records: Records, features: FeatureMap) -> Tube:
@@ -333,7 +333,6 @@ def _fit_tube(case: Case, certificate: TubeConfig, recipe: Recipe, records: Reco
         recipe.training,
         plan,
         recipe.relation,
-        features.slack,
     )
     exact = certificate.norms == "exact"
     return Tube(setting, network, train_tube(setting, network, initial, records, counts, exact), counts)

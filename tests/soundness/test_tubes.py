@@ -494,7 +494,7 @@ NESTING = [
     CASE[name]
     for name in (
         "tanh, exact", "softplus", "batches", "batches decay, gelu", "decays", "replaced", "replaced, batches",
-        "units of two rows", "softmax of batches, gelu, exact", "fourier",
+        "units of two rows", "softmax of batches, gelu, exact",
     )
 ]  # fmt: skip
 names = {"ids": lambda case: case.name}

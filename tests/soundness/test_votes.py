@@ -222,7 +222,6 @@ def test_the_exponential_of_logistic_regression() -> None:
 
 def test_what_votes_are_not_proved_for_is_refused() -> None:
     refused(
-        (agt.errors.ConfigError, "fourier", lambda: trained(features="fourier")),
         (agt.errors.ConfigError, r"ensemble\.members", lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes")),
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
