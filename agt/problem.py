@@ -61,7 +61,6 @@ class Settings:
         elif not self.certificate.boxes:
             _check_tube(self)
         _check_noise(self)
-        _check_slices(self)
         rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 
     @property
@@ -123,9 +122,7 @@ class Problem:
     def recipe(self) -> Recipe:
         """How to train, the records aside; what the settings leave to the recipe is settled here, and nowhere else."""
         s, size = self.settings, self.dataset.declared_size
-        return Recipe(
-            self.classes, self._settled(size or self.trained_on), s.relation, s.kgrid, s.compute, size, s.ensemble.dealing
-        )
+        return Recipe(self.classes, self._settled(size or self.trained_on), s.relation, s.kgrid, s.compute, size)
 
     def _settled(self, size: float) -> TrainingConfig:
         s = self.settings
@@ -309,29 +306,3 @@ def _check_noise(settings: Settings) -> None:
             "relation=add_remove"
         )
     step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
-
-
-def _check_slices(settings: Settings) -> None:
-    """Refuse slices where no states on the way would be kept, or none are worth it.
-
-    Raises:
-        ConfigError: one model, or a certificate of the minimiser.
-    """
-    if settings.ensemble.slices == 1:
-        return
-    if settings.ensemble.members == 1:
-        raise ConfigError(
-            f"ensemble.slices={settings.ensemble.slices}: slices are of an ensemble's shards: give ensemble.members, "
-            "2 or more"
-        )
-    certificate = settings.certificate
-    if certificate.minimiser or certificate.votes or not (certificate.linear or certificate.boxes):
-        why = (
-            "goes to a minimum that does not depend on where it starts from, so that states on the way save nothing"
-            if certificate.minimiser or certificate.votes
-            else "has no proof for records that join in on the way"
-        )
-        raise ConfigError(
-            f"ensemble.slices={settings.ensemble.slices}: certificate={settings.certificate.name} {why}: leave slices out, "
-            "or use certificate=stability or box"
-        )

@@ -420,7 +420,7 @@ def train_linear(
 
 def batches_of(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
     """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew each time."""
-    if plan.count > 1 or plan.slices.count > 1:
+    if plan.count > 1:
         yield from plan.batches(units)
     else:
         (everyone,) = replace(plan, epochs=1).batches(units)

@@ -128,7 +128,7 @@ def train_tube(
         weight, taken = state.tensors["weight"], state.step
         radii = Radii(counts, state.tensors["before"].numpy(), state.tensors["after"].numpy(), radii.limit)
     listed = setting.relation.name == "remove" and plan.count == 1
-    gram, everyone = None, plan.count * plan.slices.count == 1
+    gram, everyone = None, plan.count == 1
     for step, rows in enumerate(islice(batches_of(plan, records.units), taken, None), start=taken):
         public = publics[step]
         seen = look(meter, weight, records, rows, public, exact, listed)

@@ -160,7 +160,7 @@ train certificate/features=relu | 2 | certificate/features: public features stan
 {TUBE}  relation=paper_privacy | 2 | relation=paper_privacy divides by | add_remove, substitute or remove
 {TUBE}  relation=paper_unlearning | 2 | relation=paper_unlearning divides by the size
 {TUBE}  noise.epsilon=1 | 2 | noise.epsilon: certificate=tube
-{TUBE}  ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: certificate=tube has no proof
+{BLOBS}  ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: slices of shards were removed
 {TUBE}  certificate.norms=tight | 2 | certificate.norms
 {TUBE}  certificate.length=0 | 2 | certificate.length
 {TABLE} | 2 | dataset.path= is empty

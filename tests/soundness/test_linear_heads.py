@@ -53,7 +53,6 @@ HEADS = {
     "removed": (head({}, "remove"), 0.5),
     "units of two rows": (head({}, unit_rows=2), 0.5),
     "one against all": (head({}, classes=4), 0.5),
-    "slices": (average(head({**TWO, "lr": 1}, slices=3), 2), 0.4),
     "softmax": (head(SOFTMAX, classes=3), 0.5),
     "two-class softmax": (head(SOFTMAX), 0.4),
     "landmarks": (on(FeaturesConfig(map="landmarks", count=3, public="test", root=0.0, bandwidth=0.5)), 0.4),
