@@ -65,6 +65,7 @@ OLD_SPELLINGS = {
     "certificate.features.map=crosses": _NO_CROSSES,
     "certificate.features.order": _NO_CROSSES,
     "certificate.features.weight": _NO_CROSSES,
+    "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan names what answers better",
     "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa trains members whole",
 }
 """What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE, or

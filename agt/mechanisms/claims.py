@@ -79,7 +79,6 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel, TubeModel
 from agt.models.model import Model, VoteCertificates
-from agt.models.shrinkage import answering
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate
@@ -530,8 +529,7 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     head.check(features)
 
     def labels(released: ReleasedWeights) -> np.ndarray:
-        weight = answering(released.weight, released.sigma, released.shrink, head.features)
-        return head.with_weight(torch.from_numpy(weight)).predict(features)
+        return head.with_weight(torch.from_numpy(released.weight)).predict(features)
 
     return labels
 

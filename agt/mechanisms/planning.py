@@ -1,9 +1,9 @@
 """What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
 
 Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Some are not exact:
-objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Shrunk weights and those of
-noisy statistics, of which no closed form is known, are simulated. The inputs are diagnostics about private data (method.md
-section 3), so a plan is for the data owner.
+objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Weights
+of noisy statistics, of which no closed form is known, are simulated. The inputs are diagnostics about
+private data (method.md section 3), so a plan is for the data owner.
 """
 
 import math
@@ -26,17 +26,14 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
 from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
-from agt.models.shrinkage import PrincipalAxes, answering
 from agt.numeric import bisect, labels_of, logits_of, whole_midpoint
 from agt.quality import rate_words
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
-SHRUNK = f"{ReleaseWeights.name} mechanism.shrink=true"  # as agt predict takes it
-DRAWS = 64  # simulated releases that stand for what is expected of shrunk ones
-SOLVED_DRAWS = 8  # ... and of noisy statistics, each of which takes a solve
-_SIMULATED = {SHRUNK: DRAWS, NoisyStatistics.name: SOLVED_DRAWS}
+SOLVED_DRAWS = 8  # simulated releases of noisy statistics that stand for what is expected of them
+_SIMULATED = f" (the mean of {SOLVED_DRAWS} simulated draws)"
 
 
 @dataclass(frozen=True)
@@ -154,23 +151,6 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
     return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
-def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
-    """mu -> the accuracy of released weights drawn in (weights.py), a mean over simulations; None: there are none."""
-    head = model.linear_head
-    if head is None or PrincipalAxes.of(head.features) is None:
-        return None
-    phi, theta = head.phi(features), head.trained.weight.numpy()
-    noise = np.random.default_rng(0).standard_normal((DRAWS, *theta.shape))
-
-    @cache
-    def accuracy(mu: float) -> float:
-        sigma = noise_scale(head.moves, GaussianDP(mu))
-        drawn = answering(theta + noise * sigma, sigma, True, head.features)
-        return float(np.mean([(labels_of(logits_of(weight, phi)) == labels).mean() for weight in drawn]))
-
-    return accuracy
-
-
 def weights_on_offer(
     model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
 ) -> Mapping[str, Weighing]:
@@ -181,10 +161,8 @@ def weights_on_offer(
     Args:
         weight_decay: of objective perturbation; None: the model's own.
     """
-    added, drawn_in = weights_accuracy(model, features, labels), shrunk_accuracy(model, features, labels)
+    added = weights_accuracy(model, features, labels)
     ways = {ReleaseWeights.name: Weighing(ReleaseWeights.afford, added)} if added else {}
-    if drawn_in:
-        ways[SHRUNK] = Weighing(ReleaseWeights.afford, drawn_in)
     for kind, check in ((ObjectivePerturbation, check_possible), (NoisyStatistics, NoisyStatistics(mu=1.0).check)):
         try:
             head = head_of(model, kind.name)
@@ -360,7 +338,7 @@ class Plan:
         gained = ", ".join(
             f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
             f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
-            f"{f' (the mean of {_SIMULATED[mechanism]} simulated draws)' if mechanism in _SIMULATED else ''}"
+            f"{_SIMULATED if mechanism == NoisyStatistics.name else ''}"
             for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.useful_weights, lambda row: row[2]))
         )
         return (

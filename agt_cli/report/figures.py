@@ -310,7 +310,6 @@ def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float,
 # Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm, comparisons grey.
 STYLES: dict[str, dict[str, Any]] = {
     "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
-    "release_weights mechanism.shrink=true": {"color": "0.25", "linestyle": "--", "marker": "p"},
     "noisy_statistics": {"color": "black", "linestyle": "-.", "marker": "X"},
     "randomized_response": {"color": "#08306b", "linestyle": "-", "marker": "o"},
     "gaussian_margin": {"color": "#2171b5", "linestyle": "--", "marker": "s"},

@@ -399,8 +399,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
         return None
     mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
-    shrink = {"shrink": True} if getattr(mechanism, "shrink", False) else {}
-    derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated, **shrink}
+    derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
         raise Broken(f"{WEIGHTS_FILE} is not what the mechanism draws with: {difference}")
     return f"{', '.join(f'{name} = {value:.6g}' for name, value in drawn.items() if name != 'step')}: worked out again"
