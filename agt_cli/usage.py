@@ -53,6 +53,7 @@ _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
 _NO_FOURIER = "fourier features were removed: use landmarks, which need rows that are declared public"
 _NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
+_NO_TRIALS = "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -65,6 +66,11 @@ OLD_SPELLINGS = {
     "certificate.features.map=crosses": _NO_CROSSES,
     "certificate.features.order": _NO_CROSSES,
     "certificate.features.weight": _NO_CROSSES,
+    "tune.private": _NO_TRIALS,
+    "tune.trials": _NO_TRIALS,
+    "tune.trials.mean": _NO_TRIALS,
+    "tune.trials.eta": _NO_TRIALS,
+    "tune.seed": _NO_TRIALS,
     "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan names what answers better",
     "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa trains members whole",
 }
@@ -171,7 +177,6 @@ COMMANDS: dict[str, Command] = {
             "agt tune dataset=loans                        training records that dataset.public marks as public",
             "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
             "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], dataset.bins: [10, 20]}'",
-            "agt tune dataset=loans tune.private=true total.eps=1 training.chosen_on=public",
         ),
     ),
     "measure": Command(

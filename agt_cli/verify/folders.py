@@ -55,7 +55,7 @@ WITHOUT_DIGEST = (
     "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list shows "
     "there alone"
 )
-RELEASED = {  # files that say, or are, what was given away -> which commands write them
+RELEASED = {  # files that say, or are, what was given away -> which commands write them, or did (tune)
     "spent.json": ("train", "tune", "measure", "predict"),
     "claim.json": ("tune", "measure", "predict"),
     "released_weights.json": ("tune", "predict"),
