@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import groupby
 
 import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.stability import upper_lengths
-from agt.errors import ConfigError, counted
+from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
@@ -27,13 +26,11 @@ from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scal
 from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
 from agt.numeric import bisect, labels_of, logits_of, whole_midpoint
-from agt.quality import rate_words
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
 SOLVED_DRAWS = 8  # simulated releases of noisy statistics that stand for what is expected of them
-_SIMULATED = f" (the mean of {SOLVED_DRAWS} simulated draws)"
 
 
 @dataclass(frozen=True)
@@ -298,54 +295,6 @@ class Plan:
     def useful_weights(self) -> list[tuple[float, float, str]]:
         """Of the weights, those that are right more often than one answer to all."""
         return [row for row in self.weights or () if row[1] > self.evidence.majority or row[1] == 1]
-
-    @property
-    def verdict(self) -> str:
-        """The advice in a sentence, for the budget that is nearest to 1."""
-        nominal, always = rate_words(self.evidence.accuracy), rate_words(self.evidence.majority)
-        if not self.useful_weights and not self.evidence.useful:
-            return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
-        if self.useful_weights:
-            eps, accuracy, _ = min(self.useful_weights, key=lambda row: abs(math.log(row[0])))
-            answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
-            return f"Weights released once would answer any number of queries, {answers}."
-        if not self.singly:
-            return f"Not even one query could be answered within a point of the noise-free {nominal}."
-        eps, (count, _) = min(self.singly.items(), key=lambda row: abs(math.log(row[0])))
-        queries = counted(count, "query", "queries")
-        return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}."
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What to use, and what it gives, in a sentence or two."""
-        if not self.useful_weights and not self.evidence.useful:
-            return (self.verdict,)
-        nominal = rate_words(self.evidence.accuracy)
-        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
-        singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
-        if not self.evidence.useful:
-            singly = f"One by one, labels would be no better than one answer to all ({rate_words(self.evidence.majority)})."
-        elif not self.singly:
-            singly = (
-                f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
-                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
-            )
-        if not self.weights:
-            return (singly,) if self.weights is None else ("Released weights need delta > 0.", singly)
-        if not self.useful_weights:
-            return ("Released weights would be no better than one answer to all at these budgets.", singly)
-        several = len({mechanism for *_, mechanism in self.useful_weights} | {ReleaseWeights.name}) > 1
-        gained = ", ".join(
-            f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
-            f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
-            f"{_SIMULATED if mechanism == NoisyStatistics.name else ''}"
-            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.useful_weights, lambda row: row[2]))
-        )
-        return (
-            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {nominal} without noise, as the run itself answers).",
-            singly,
-        )
 
 
 def plan(

@@ -55,7 +55,6 @@ from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable, drawn_by
 from agt.numeric import Randomness
-from agt.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt.settings import NonNegative, Positive, schema, validate
 from agt.targets import imported
 from agt_cli.configuration import digest_of
@@ -64,6 +63,7 @@ from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
+from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import in_brief, predict_report
 from agt_cli.runs.prepare import certifying

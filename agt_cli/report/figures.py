@@ -31,8 +31,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from agt.certificates.box import Certificates
-from agt.quality import rate_words
 from agt_cli.report.markdown import DPI, clip
+from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.report_md import Subject, within
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from agt.data.dataset import Records
 from agt.errors import few
-from agt.quality import rate_words
 from agt_cli.report.markdown import bullets, document, plain
+from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, to_yaml
 
 

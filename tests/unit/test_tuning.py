@@ -24,11 +24,11 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.ensemble import EnsembleConfig
-from agt.tuning import Candidate, best, linear_head
 from agt_cli.choices import chosen_from, still_chosen
 from agt_cli.commands.tune import TuningData, choices
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console
+from agt_cli.runs.tuning import Candidate, best, linear_head
 
 BUDGET = GaussianDP(0.3)
 
