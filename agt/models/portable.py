@@ -170,9 +170,10 @@ class Portable:
         try:
             node = shelf.json(RELEASE)
             if node["format"] == SHRUNK:
+                version = shelf.json(CLAIM).get("agt")  # anybody may have written it
                 raise Superseded(
-                    f"release={shelf.folder}: made by agt {shelf.json(CLAIM).get('agt')} with "
-                    "mechanism.shrink=true, by which this version does not answer: use that version"
+                    f"release={shelf.folder}: made with mechanism.shrink=true by agt {version!r}, as this "
+                    "version does not answer: use that version"
                 )
             if node["format"] != FORMAT:
                 raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT}")

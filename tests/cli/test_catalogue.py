@@ -142,8 +142,6 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
 {HEAD}  compute.kernel=gpu | 2 | compute.kernel=gpu
 {HEAD}  certificate.features.map=relu | 2 | certificate.features: count
-{HEAD}  certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
-{HEAD}  certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
@@ -160,7 +158,6 @@ train certificate/features=relu | 2 | certificate/features: public features stan
 {TUBE}  relation=paper_privacy | 2 | relation=paper_privacy divides by | add_remove, substitute or remove
 {TUBE}  relation=paper_unlearning | 2 | relation=paper_unlearning divides by the size
 {TUBE}  noise.epsilon=1 | 2 | noise.epsilon: certificate=tube
-{BLOBS}  ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: slices of shards were removed
 {TUBE}  certificate.norms=tight | 2 | certificate.norms
 {TUBE}  certificate.length=0 | 2 | certificate.length
 {TABLE} | 2 | dataset.path= is empty
@@ -332,6 +329,12 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
 runs -m limit=1,2 | 2 | -m: agt runs keeps no record
+{HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
+{HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
+{HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: slices of shards were removed
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: shrinkage of released weights was removed
+tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: private tuning was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json

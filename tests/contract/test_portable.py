@@ -270,6 +270,8 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"noise": {"proved": 1}}, "other numbers"),
         ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
+        ({"format": 2}, r"made with mechanism\.shrink=true by agt '\d.*: use that version"),
+        ({"format": 3}, "of format 3; this agt reads 1"),
         ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table' is no part of agt"),
         ({"source": None}, "its source NoneType"),
         ({"classes": ["0", "\x1b[2J"]}, "no terminal should be sent"),

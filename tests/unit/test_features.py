@@ -223,6 +223,11 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, object], text:
         validate(FeaturesConfig, settings, "certificate.features")
 
 
+def test_settings_that_earlier_versions_recorded_are_read() -> None:
+    recorded = {"map": "relu", "count": 4, "order": 2, "weight": 1.0}
+    assert validate(FeaturesConfig, recorded, "certificate.features") == FeaturesConfig(map="relu", count=4)
+
+
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
     fm = FeatureMap.of(FeaturesConfig(), dataset(3))
     refused(
