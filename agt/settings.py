@@ -300,7 +300,7 @@ class FeaturesConfig:
     @field_validator("map", mode="before")
     @classmethod
     def _refuse_removed_map(cls, name: object) -> object:
-        if name in REMOVED_MAPS:
+        if isinstance(name, str) and name in REMOVED_MAPS:
             raise Superseded(
                 f"features.map={name}: a map of earlier versions of agt, which this version does "
                 f"not make: use {REMOVED_MAPS[name]}"
