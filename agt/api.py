@@ -347,7 +347,7 @@ def fit(
             ``learner`` is given.
         learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.
-        features: public features in front of a head: relu, fourier, landmarks or crosses, or settings of
+        features: public features in front of a head: relu, landmarks or scattering, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.

@@ -10,7 +10,6 @@ from agt.data.dataset import Dataset, Records
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
-from agt.models.features import check_dtype
 from agt.models.heads import HeadBuilder
 from agt.relations import RELATIONS, moving, rows_at_stake
 from agt.settings import CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
@@ -58,7 +57,6 @@ class Settings:
         if self.certificate.linear:
             _check_linear(self)
         _check_noise(self)
-        _check_slices(self)
         rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 
     @property
@@ -123,7 +121,7 @@ class Problem:
         records = size or self.trained_on
         rows = s.relation.unit_rows
         training = settled(s.training, s.certificate.name, self.classes, records, rows)
-        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size, s.ensemble.dealing)
+        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size)
 
     @property
     def plan(self) -> BatchPlan:
@@ -220,7 +218,7 @@ def _check_closed(settings: Settings) -> None:
     """What every closed form needs.
 
     Raises:
-        ConfigError: another device than the CPU, a relation or momentum that no proof covers, features of too few digits.
+        ConfigError: another device than the CPU, a relation or momentum that no proof covers.
     """
     certificate = settings.certificate
     if settings.compute.device != "cpu":
@@ -230,7 +228,6 @@ def _check_closed(settings: Settings) -> None:
     if not RELATIONS[settings.relation.name].labels:
         rows_moved(settings.relation)
     check_optimizer(settings.training)
-    check_dtype(certificate.features, settings.training.dtype)
 
 
 def _check_noise(settings: Settings) -> None:
@@ -258,25 +255,3 @@ def _check_noise(settings: Settings) -> None:
             "relation=add_remove"
         )
     step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
-
-
-def _check_slices(settings: Settings) -> None:
-    """Refuse slices where no states on the way would be kept, or none are worth it.
-
-    Raises:
-        ConfigError: one model, or a certificate of the minimiser.
-    """
-    if settings.ensemble.slices == 1:
-        return
-    if settings.ensemble.members == 1:
-        raise ConfigError(
-            f"ensemble.slices={settings.ensemble.slices}: slices are of an ensemble's shards: give ensemble.members, "
-            "2 or more"
-        )
-    certificate = settings.certificate
-    if certificate.minimiser or certificate.votes:
-        raise ConfigError(
-            f"ensemble.slices={settings.ensemble.slices}: certificate={certificate.name} goes to a minimum that does not "
-            "depend on where it starts from, so that states on the way save nothing: leave slices out, or use "
-            "certificate=stability or box"
-        )

@@ -15,11 +15,18 @@ from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError, Superseded, nearest
 from agt.store import Broken, parse_json
 from agt.targets import imported
 
@@ -68,6 +75,29 @@ def _explaining(cls: Any) -> Any:
 
     cls.__init__ = __init__
     return cls
+
+
+def accepting_removed(**unused: object) -> Any:
+    """Return a validator of a class of settings that drops those that earlier versions recorded.
+
+    Args:
+        unused: setting -> the value that asked for nothing; ``...``: every value is dropped.
+            Another value raises Superseded, since what was made with it cannot be read.
+    """
+
+    def drop_removed(cls: type, values: Any) -> Any:
+        given = values.kwargs if isinstance(values, ArgsKwargs) else values
+        if not isinstance(given, Mapping):
+            return values
+        for key, value in unused.items():
+            if key in given and value is not ... and given[key] != value:
+                raise Superseded(
+                    f"{key}={given[key]}: a setting of earlier versions of agt, which this version does not read"
+                )
+        kept = {key: value for key, value in given.items() if key not in unused}
+        return ArgsKwargs(values.args, kept) if isinstance(values, ArgsKwargs) else kept
+
+    return model_validator(mode="before")(drop_removed)
 
 
 @schema
@@ -239,12 +269,12 @@ class FeaturesConfig:
     """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
 
     Attributes:
-        map: none; relu: max(W x, 0) with a random W; fourier: cosines and sines of W x; landmarks: a Gaussian kernel's
-            values at public rows; crosses: x, and products of its coordinates hashed into buckets; scattering: averages of
-            wavelets' moduli, of square images (models/scattering.py).
-        count: how many random features, landmarks or buckets; null for none and scattering.
-        bandwidth: fourier, landmarks: the length over which the kernel decays, where records have length 1.
-        seed: public seed of W, of the choice of landmarks, of the buckets.
+        map: none; relu: max(W x, 0) with a random W; landmarks: a Gaussian kernel's values at
+            public rows; scattering: averages of wavelets' moduli, of square images
+            (models/scattering.py).
+        count: how many random features or landmarks; null for none and scattering.
+        bandwidth: landmarks: the length over which the kernel decays, where records have length 1.
+        seed: public seed of W, of the choice of landmarks.
         whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0: nothing, 1: whitening.
         public: the rows that are declared public for whitening and landmarks: "test", the dataset's test records without
             their labels, or "train", training records that are marked public.
@@ -252,11 +282,9 @@ class FeaturesConfig:
         radius: null: every vector is brought to length 1; else vectors are divided by it, and longer ones brought to 1.
         bias: the bias coordinate, relative to a vector of length 1.
         root: landmarks: p: their values are multiplied by K^(-p/2), K their own kernel; 0: nothing, 1: Nystroem's map.
-        order: crosses: products of up to so many coordinates.
-        weight: crosses: their length beside x of length 1.
     """
 
-    map: Literal["none", "relu", "fourier", "landmarks", "crosses", "scattering"] = "none"
+    map: Literal["none", "relu", "landmarks", "scattering"] = "none"
     count: Annotated[int, Field(ge=2, le=2**20)] | None = None
     bandwidth: Positive = 1.0
     seed: Annotated[int, Field(ge=0)] = 0
@@ -266,17 +294,25 @@ class FeaturesConfig:
     radius: Positive | None = None
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1
     root: Annotated[float, Field(ge=0, le=1)] = 1.0
-    order: Literal[2, 3] = 2
-    weight: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
+
+    _earlier = accepting_removed(order=..., weight=...)
+
+    @field_validator("map", mode="before")
+    @classmethod
+    def _refuse_removed_map(cls, name: object) -> object:
+        if isinstance(name, str) and name in REMOVED_MAPS:
+            raise Superseded(
+                f"features.map={name}: a map of earlier versions of agt, which this version does "
+                f"not make: use {REMOVED_MAPS[name]}"
+            )
+        return name
 
     def __post_init__(self) -> None:
         counted = self.map in USUAL_COUNTS
         if not counted and self.count is not None:
-            raise ValueError(f"count is of relu, fourier, landmarks or crosses: with map={self.map} it must be null")
+            raise ValueError(f"count is of relu or landmarks: with map={self.map} it must be null")
         if counted and self.count is None:
             raise ValueError(f"count: say how many features map={self.map} makes, such as {USUAL_COUNTS[self.map]}")
-        if self.map == "fourier" and self.count is not None and self.count % 2:
-            raise ValueError(f"count={self.count}: fourier features come in pairs, a cosine and a sine; give an even count")
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
                 "map=landmarks takes its landmarks from rows that are declared public: give public=test (the test records, "
@@ -286,8 +322,10 @@ class FeaturesConfig:
             raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
 
 
-USUAL_COUNTS = {"relu": 1024, "fourier": 1024, "landmarks": 512, "crosses": 1024}
+USUAL_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
+REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
+"""Maps of earlier versions -> what to use instead."""
 
 
 class CertificateKind:
@@ -417,17 +455,6 @@ class VotesConfig(CertificateKind):
     linear: ClassVar[bool] = True
     votes: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        _check_no_cosines(self.features)
-
-
-def _check_no_cosines(features: FeaturesConfig) -> None:
-    if features.map == "fourier":
-        raise ValueError(
-            "features.map=fourier: cosines may differ in their last bits between runs, and with them a member's vote: "
-            "use relu, landmarks or crosses"
-        )
-
 
 @schema
 class OwnVotesConfig(CertificateKind):
@@ -449,7 +476,6 @@ class OwnVotesConfig(CertificateKind):
     def __post_init__(self) -> None:
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
-        _check_no_cosines(self.features)
 
 
 CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | VotesConfig | OwnVotesConfig

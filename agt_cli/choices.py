@@ -50,7 +50,7 @@ CODES = {"bins": 20, "crosses": 0}
 KEY = "training.chosen_on"
 _LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at values that are as before there were any
     "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
-    "features": {"root": 1.0, "order": 2, "weight": 1.0},
+    "features": {"root": 1.0, "order": 2, "weight": 1.0},  # order, weight: of records of earlier versions
     "certificate": {"learner": "ridge"},
     "relation": {"radius": None},
 }
@@ -245,10 +245,8 @@ def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
 # -- settings that have no effect: whoever gives one expects that it has -----------------------------------------------
 
 _READ_BY_MAPS = {
-    "bandwidth": ("fourier", "landmarks"),
+    "bandwidth": ("landmarks",),
     "root": ("landmarks",),
-    "order": ("crosses",),
-    "weight": ("crosses",),
 }
 
 

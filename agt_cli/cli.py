@@ -155,8 +155,7 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
     """
     _check_command(name, rest)
     for word in rest:
-        key, equals, _ = word.partition("=")
-        if instead := usage.OLD_SPELLINGS.get(f"{name} {key}{equals}") or usage.OLD_SPELLINGS.get(key):
+        if instead := usage.instead_of(name, word):
             raise ConfigError(f"{word}: {instead}")
     rest = usage.settings_from_words(name, rest)
     for word in rest:

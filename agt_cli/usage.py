@@ -55,6 +55,9 @@ _TUBE = (
     "the curvature tube was removed, because a linear head went at least as far at equal accuracy: "
     "use certificate=stability model=linear, or certificate=votes"
 )
+_NO_FOURIER = "fourier features were removed: use landmarks, which need rows that are declared public"
+_NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
+_NO_TRIALS = "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -70,9 +73,22 @@ OLD_SPELLINGS = {
     "training=imdb_tube_far": _TUBE,
     "--info": _INFO,
     "-i": _INFO,
+    "certificate/features=fourier": _NO_FOURIER,
+    "certificate.features.map=fourier": _NO_FOURIER,
+    "certificate/features=crosses": _NO_CROSSES,
+    "certificate.features.map=crosses": _NO_CROSSES,
+    "certificate.features.order": _NO_CROSSES,
+    "certificate.features.weight": _NO_CROSSES,
+    "tune.private": _NO_TRIALS,
+    "tune.trials": _NO_TRIALS,
+    "tune.trials.mean": _NO_TRIALS,
+    "tune.trials.eta": _NO_TRIALS,
+    "tune.seed": _NO_TRIALS,
+    "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan names what answers better",
+    "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa trains members whole",
 }
-"""What earlier versions took -> what to type instead: an option, ``COMMAND KEY=``, a key, or GROUP=NAME,
-for which a command's word stands, too."""
+"""What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE, or
+GROUP=NAME, for which a command's word stands, too."""
 
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
@@ -81,6 +97,16 @@ PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "p
 """Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
+
+
+def instead_of(command: str, word: str) -> str | None:
+    """Return what to type instead of a word that an earlier version took; None: it did not."""
+    setting = word.lstrip("+")
+    key, equals, _ = setting.partition("=")
+    for spelling in (f"{command} {key}{equals}", setting, key):
+        if spelling in OLD_SPELLINGS:
+            return OLD_SPELLINGS[spelling]
+    return None
 
 
 @dataclass(frozen=True)
@@ -164,7 +190,6 @@ COMMANDS: dict[str, Command] = {
             "agt tune dataset=loans                        training records that dataset.public marks as public",
             "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
             "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], dataset.bins: [10, 20]}'",
-            "agt tune dataset=loans tune.private=true total.eps=1 training.chosen_on=public",
         ),
     ),
     "measure": Command(

@@ -89,7 +89,7 @@ class Removing:
     @property
     def head(self) -> RemovableHead:
         """To remove from: a new one each time."""
-        return RemovableHead.of(self.objective, self.model.state, self.model.features.slack)
+        return RemovableHead.of(self.objective, self.model.state)
 
     def left(self, gone: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(features, targets) without these rows."""
@@ -388,7 +388,7 @@ def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[L
         bound += published(step, objective)
         yield "paper", f"worst case, {words}", removed, worst
         yield "paper", f"bound, {words}", removed, bound
-        yield "paper", f"residual, {words}", removed, objective.slope(head.weight, *left, head.tilt, head.slack).bound
+        yield "paper", f"residual, {words}", removed, objective.slope(head.weight, *left, head.tilt).bound
         yield "rigorous", f"bound, {words}", removed, head.residual
 
 

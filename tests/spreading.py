@@ -125,7 +125,7 @@ JOBS: dict[str, Callable[[], Fitted]] = {
     "box, perturb": lambda: box("perturb", radius=0.05, batch={"count": 1}),
     "box, fewer fragments than processes": lambda: box("remove", fragment=150, network=()),
     "box, noise": lambda: noisy(5),
-    "stability": lambda: trained(3000, features="fourier", **FEW_STEPS),
+    "stability": lambda: trained(3000, features="relu", **FEW_STEPS),
     "stability, classes": lambda: trained(2500, classes=3, **FEW_STEPS),
     "erm": lambda: trained(2500, certificate={"name": "erm", "tolerance": 1e-3}, caution=4),
     "removal": lambda: trained(17000, 3, certificate={"name": "removal", "seed": 3}),

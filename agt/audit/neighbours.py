@@ -159,7 +159,7 @@ def retrained_members(
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
         size = dataset.declared_size if problem.dataset.declared_size is not None else max(count, 1) * float(members)
         same = [index for index in which if counts[index] == count]
-        trained = fit_members(kind, again.on(dataset.with_shard(records, size)), same, {})
+        trained = fit_members(kind, again.on(dataset.with_shard(records, size)), same)
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
     return [made[index] for index in which]
 

@@ -45,7 +45,7 @@ FAR = 2.0**64  # a share of the guarantee that says "no noise of this kind cover
 SOLVER_SHARE = 0.01  # of epsilon and delta: what objective perturbation spends on its solver's error
 
 Publish = Callable[[Randomness], Mapping[str, object]]
-Composed = Literal["answer", "trial", "release"]
+Composed = Literal["answer", "release"]
 
 
 class ReplayDiverged(Exception):
@@ -137,8 +137,7 @@ def replay(
         guarantee: that it claims.
         first, second: release from one of the datasets, and return all that is published.
         where: which datasets, in words.
-        composed: what the guarantee is of: each answer, each trial (the draws between two uniform
-            ones), or all draws together.
+        composed: what the guarantee is of: each answer, or all draws together.
         problems: of objective perturbation, both sides' problems without linear term.
         source: of the first side's draws; None: the operating system.
     """
@@ -211,19 +210,12 @@ def largest_loss(guarantee: Guarantee, composed: Composed, draws: list[Draw], ot
     order: float = 1 if isinstance(guarantee, PureDP) else 2
     if composed == "answer":
         order = np.inf
-    trial = 0
-    losses: dict[int, list[np.ndarray]] = {}
+    losses = [np.zeros(0)]
     for draw, other in zip(draws, others, strict=False):
         if draw.law != "uniform":
-            losses.setdefault(trial, []).append(losses_of(guarantee, draw, other))
-        elif composed == "trial":
-            trial += 1
-    largest = 0.0
-    for of_trial in losses.values():
-        values = np.concatenate(of_trial)
-        if len(values):
-            largest = max(largest, float(np.linalg.norm(values, order)))
-    return largest
+            losses.append(losses_of(guarantee, draw, other))
+    values = np.concatenate(losses)
+    return float(np.linalg.norm(values, order)) if len(values) else 0.0
 
 
 def losses_of(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:

@@ -79,7 +79,6 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
-from agt.models.shrinkage import answering
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate
@@ -303,7 +302,6 @@ class Release(Generic[Drawn]):
         totals: the loss of all of it together, at one or two values of delta; empty: the claim's guarantee is the total.
         queries: how many the totals are over; None: any number.
         noisy: the model was trained with noise, whose guarantee does not add up with this one.
-        price: what choosing the settings costs, in words; empty: they were not chosen by this release.
     """
 
     claim: Claim
@@ -311,7 +309,6 @@ class Release(Generic[Drawn]):
     totals: tuple[Total, ...]
     queries: int | None
     noisy: bool
-    price: tuple[str, ...] = ()
 
     @property
     def spent(self) -> tuple[str, ...]:
@@ -344,7 +341,7 @@ class Release(Generic[Drawn]):
         """
         lines = [self.claim.text]
         if self.claim.proved:
-            lines += [*(self.spent if self.totals else ()), *self.price, SCOPE]
+            lines += [*(self.spent if self.totals else ()), SCOPE]
         lines += [*self.claim.declared, *([APART] if self.noisy else [])]
         if simulated:
             return simulation("the draws come from a seed and can be predicted; this is not a private release", lines)
@@ -530,8 +527,7 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     head.check(features)
 
     def labels(released: ReleasedWeights) -> np.ndarray:
-        weight = answering(released.weight, released.sigma, released.shrink, head.features)
-        return head.with_weight(torch.from_numpy(weight)).predict(features)
+        return head.with_weight(torch.from_numpy(released.weight)).predict(features)
 
     return labels
 

@@ -31,7 +31,7 @@ Formal guarantees
     N(0, scale^2 I) at scale >= 2 r / mu(epsilon_2, delta_2) is added to it, exactly, and rounded to a lattice (numeric.py).
     Adaptive composition: epsilon = epsilon_1 + epsilon_2, delta = delta_1 + delta_2, the second being ``SHARE`` of each.
     A number of b beyond 2^28 sigma loses more to rounding; its probability, the same for all data, is below 2^-(2^50), far
-    less than what mu is rounded down by. Norms up to 1 + NORM_SLACK are charged, which covers the features' slack.
+    less than what mu is rounded down by. Norms up to 1 + NORM_SLACK are charged.
     No answer. ``tolerance`` is one that any data meets within a public number of iterations unless |b| > ``pull``, which
     has a probability below 10^-31 whatever the data. An error says that nothing was released; what was paid stays spent.
     Later releases draw b and the noise anew: each is as private as this one given all before, so their losses add up, and
@@ -72,14 +72,12 @@ class Shape:
         clamp: C.
         records: n_max, as many as there may be.
         width: d.
-        slack: bound on how far features are from a function of each record alone.
     """
 
     strength: float
     clamp: float
     records: int
     width: int
-    slack: float = 0.0
 
     @classmethod
     def of(cls, head: LinearModel, weight_decay: float | None = None) -> "Shape":
@@ -87,7 +85,7 @@ class Shape:
         trained = head.trained
         decay = trained.training.weight_decay if weight_decay is None else weight_decay
         strength = decay * trained.plan.normalizer
-        return cls(strength, trained.loss.reach, trained.plan.n_max, trained.weight.shape[1], head.features.slack)
+        return cls(strength, trained.loss.reach, trained.plan.n_max, trained.weight.shape[1])
 
     @property
     def determinant_loss(self) -> float:
@@ -119,7 +117,7 @@ class Noises:
         """
         tilt = tilt_noise(shape, eps, delta)
         pull = tilt * (math.sqrt(shape.width) + _FAR)
-        tolerance = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, pull, shape.slack)
+        tolerance = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, pull)
         lost = tolerance + math.sqrt(shape.width) * step_of(tilt) / 2
         return cls(tilt, tolerance, next_up(2 * lost * COVER / shape.strength / gaussian_mu(SHARE * eps, SHARE * delta)))
 
@@ -164,9 +162,9 @@ def release_objective(
         ConfigError: as ``tilt_noise``; more records than there may be; or a problem of another shape.
         AgtError: the solver missed its tolerance: nothing is released.
     """
-    given = (erm.strength, erm.clamp, erm.x.shape[1], erm.slack)
-    if given != (shape.strength, shape.clamp, shape.width, shape.slack) or len(erm.x) > shape.records:
-        raise ConfigError(f"{len(erm.x)} records with (strength, clamp, width, slack) = {given} are no problem of {shape}")
+    given = (erm.strength, erm.clamp, erm.x.shape[1])
+    if given != (shape.strength, shape.clamp, shape.width) or len(erm.x) > shape.records:
+        raise ConfigError(f"{len(erm.x)} records with (strength, clamp, width) = {given} are no problem of {shape}")
     noises = Noises.of(shape, guarantee.eps, guarantee.delta)
     weight = tilted_weights(erm, noises, shape.records, source, start)[None]
     return ReleasedWeights(weight, guarantee, noises.scale, step_of(noises.scale), source.simulated, noises.tilt)
@@ -270,7 +268,7 @@ def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
         ConfigError: more records than n_max, or several of one unit.
     """
     seen = head.problem.dataset.train.take(rows_of(head, ObjectivePerturbation.name))
-    return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp, shape.slack)
+    return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp)
 
 
 def expected_deviations(
@@ -287,7 +285,7 @@ def expected_deviations(
     """
     shape = Shape.of(head, weight_decay)
     erm, theta = problem_of(head, shape), head.trained.weight[0].numpy()
-    least = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0, shape.slack)
+    least = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0)
     theta = solve(erm, least, theta, shape.records)
     wide = phi.astype(np.float64, copy=False)
     lengths = np.linalg.norm(wide, axis=1)

@@ -1,22 +1,21 @@
 """What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
 
 Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Some are not exact:
-objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Shrunk weights and those of
-noisy statistics, of which no closed form is known, are simulated. The inputs are diagnostics about private data (method.md
-section 3), so a plan is for the data owner.
+objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Weights
+of noisy statistics, of which no closed form is known, are simulated. The inputs are diagnostics about
+private data (method.md section 3), so a plan is for the data owner.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import groupby
 
 import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.stability import upper_lengths
-from agt.errors import ConfigError, counted
+from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
@@ -26,17 +25,12 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
 from agt.models.linear import LinearModel
 from agt.models.model import Model, VoteCertificates
-from agt.models.shrinkage import PrincipalAxes, answering
 from agt.numeric import bisect, labels_of, logits_of, whole_midpoint
-from agt.quality import rate_words
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
-SHRUNK = f"{ReleaseWeights.name} mechanism.shrink=true"  # as agt predict takes it
-DRAWS = 64  # simulated releases that stand for what is expected of shrunk ones
-SOLVED_DRAWS = 8  # ... and of noisy statistics, each of which takes a solve
-_SIMULATED = {SHRUNK: DRAWS, NoisyStatistics.name: SOLVED_DRAWS}
+SOLVED_DRAWS = 8  # simulated releases of noisy statistics that stand for what is expected of them
 
 
 @dataclass(frozen=True)
@@ -154,23 +148,6 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
     return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
-def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
-    """mu -> the accuracy of released weights drawn in (weights.py), a mean over simulations; None: there are none."""
-    head = model.linear_head
-    if head is None or PrincipalAxes.of(head.features) is None:
-        return None
-    phi, theta = head.phi(features), head.trained.weight.numpy()
-    noise = np.random.default_rng(0).standard_normal((DRAWS, *theta.shape))
-
-    @cache
-    def accuracy(mu: float) -> float:
-        sigma = noise_scale(head.moves, GaussianDP(mu))
-        drawn = answering(theta + noise * sigma, sigma, True, head.features)
-        return float(np.mean([(labels_of(logits_of(weight, phi)) == labels).mean() for weight in drawn]))
-
-    return accuracy
-
-
 def weights_on_offer(
     model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
 ) -> Mapping[str, Weighing]:
@@ -181,10 +158,8 @@ def weights_on_offer(
     Args:
         weight_decay: of objective perturbation; None: the model's own.
     """
-    added, drawn_in = weights_accuracy(model, features, labels), shrunk_accuracy(model, features, labels)
+    added = weights_accuracy(model, features, labels)
     ways = {ReleaseWeights.name: Weighing(ReleaseWeights.afford, added)} if added else {}
-    if drawn_in:
-        ways[SHRUNK] = Weighing(ReleaseWeights.afford, drawn_in)
     for kind, check in ((ObjectivePerturbation, check_possible), (NoisyStatistics, NoisyStatistics(mu=1.0).check)):
         try:
             head = head_of(model, kind.name)
@@ -320,54 +295,6 @@ class Plan:
     def useful_weights(self) -> list[tuple[float, float, str]]:
         """Of the weights, those that are right more often than one answer to all."""
         return [row for row in self.weights or () if row[1] > self.evidence.majority or row[1] == 1]
-
-    @property
-    def verdict(self) -> str:
-        """The advice in a sentence, for the budget that is nearest to 1."""
-        nominal, always = rate_words(self.evidence.accuracy), rate_words(self.evidence.majority)
-        if not self.useful_weights and not self.evidence.useful:
-            return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
-        if self.useful_weights:
-            eps, accuracy, _ = min(self.useful_weights, key=lambda row: abs(math.log(row[0])))
-            answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
-            return f"Weights released once would answer any number of queries, {answers}."
-        if not self.singly:
-            return f"Not even one query could be answered within a point of the noise-free {nominal}."
-        eps, (count, _) = min(self.singly.items(), key=lambda row: abs(math.log(row[0])))
-        queries = counted(count, "query", "queries")
-        return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}."
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What to use, and what it gives, in a sentence or two."""
-        if not self.useful_weights and not self.evidence.useful:
-            return (self.verdict,)
-        nominal = rate_words(self.evidence.accuracy)
-        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
-        singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
-        if not self.evidence.useful:
-            singly = f"One by one, labels would be no better than one answer to all ({rate_words(self.evidence.majority)})."
-        elif not self.singly:
-            singly = (
-                f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
-                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
-            )
-        if not self.weights:
-            return (singly,) if self.weights is None else ("Released weights need delta > 0.", singly)
-        if not self.useful_weights:
-            return ("Released weights would be no better than one answer to all at these budgets.", singly)
-        several = len({mechanism for *_, mechanism in self.useful_weights} | {ReleaseWeights.name}) > 1
-        gained = ", ".join(
-            f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
-            f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
-            f"{f' (the mean of {_SIMULATED[mechanism]} simulated draws)' if mechanism in _SIMULATED else ''}"
-            for mechanism, alike in ((name, list(rows)) for name, rows in groupby(self.useful_weights, lambda row: row[2]))
-        )
-        return (
-            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {nominal} without noise, as the run itself answers).",
-            singly,
-        )
 
 
 def plan(

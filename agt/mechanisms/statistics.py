@@ -8,11 +8,12 @@ M of v_i is released first, with Gaussian noise, and says where features lie. Of
 a length of at most 1, G = sum u_i u_i^T and S = sum u_i y_i^T are released next, and ridge regression is solved from them.
 
 Formal guarantees
-    Whole numbers. What is added up is rounded towards 0 to multiples of 1/N = 2^-14, coordinate by coordinate: q_i, which
-    the record alone and what was released before decide (models/features.py; maps known up to a slack only are refused),
-    and |q_i| <= 1. Products are multiples of 2^-28, and sums of 2^25 of them are below 2^53 such: float64 holds all sums
-    exactly, in whatever order they are added up. So what follows is about them, and no rounding. Lengths are Frobenius
-    norms; r = relation.unit_rows.
+    Whole numbers. What is added up is rounded towards 0 to multiples of 1/N = 2^-14, coordinate by
+    coordinate: q_i, which the record alone and what was released before decide
+    (models/features.py), and |q_i| <= 1. Products are multiples of 2^-28, and sums of 2^25 of them
+    are below 2^53 such: float64 holds all sums exactly, in whatever order they are added up. So
+    what follows is about them, and no rounding. Lengths are Frobenius norms; r =
+    relation.unit_rows.
     add_remove. A unit has at most r rows, each of which adds q to M, of length |q| <= 1, q q^T to G, of length |q|^2 <= 1,
     and q y^T to S, of length |q| <= 1: each moves by at most r.
     substitute. A unit's sums A, P give way to another's A', P'. |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'> <= 2 r^2, since
@@ -233,10 +234,9 @@ class NoisyStatistics(GaussianWeights):
             raise ConfigError(
                 f"mechanism={self.name}: certificate=removal has noise of its own: train with certificate=erm"
             )
-        if head.features.slack or most > _ROWS:
+        if most > _ROWS:
             raise ConfigError(
-                f"mechanism={self.name}: sums are exact over at most {_ROWS:,} records, of features that each record alone "
-                f"decides to the last bit: there may be {most:,}, with certificate.features.map={head.features.config.map}"
+                f"mechanism={self.name}: sums are exact over at most {_ROWS:,} records, and there may be {most:,}"
             )
         if not head.features.config.bias:
             raise ConfigError(f"mechanism={self.name} shifts features, which takes a bias: raise certificate.features.bias")

@@ -19,9 +19,8 @@ from agt.errors import ConfigError
 from agt.mechanisms.composition import GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mu, Need
 from agt.models.linear import LinearModel
-from agt.models.shrinkage import shrinking_axes
 from agt.numeric import Randomness, next_up, noisy, step_of
-from agt.settings import schema
+from agt.settings import accepting_removed, schema
 from agt.training.batches import check_unit_rows
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
@@ -41,7 +40,6 @@ class ReleasedWeights:
             there was none.
         gram: that of the noise on the records' second moments that they were solved from, ``sigma`` being that of the noise
             on the sums for each class (statistics.py); 0: there were none.
-        shrink: whether answers come from these weights drawn in (``shrunk``).
     """
 
     weight: np.ndarray
@@ -51,7 +49,6 @@ class ReleasedWeights:
     simulated: bool
     tilt: float = 0.0
     gram: float = 0.0
-    shrink: bool = False
 
     @property
     def described(self) -> dict[str, float]:
@@ -85,13 +82,9 @@ class GaussianWeights:
 
 @schema
 class ReleaseWeights(GaussianWeights):
-    """A trained head's own weights, with noise on each.
+    """A trained head's own weights, with noise on each."""
 
-    Attributes:
-        shrink: whether answers come from the weights drawn in; what is released stays as it is.
-    """
-
-    shrink: bool = False
+    _earlier = accepting_removed(shrink=False)
 
     name: ClassVar[str] = "release_weights"
 
@@ -101,14 +94,11 @@ class ReleaseWeights(GaussianWeights):
         return {"sigma": sigma, "step": step_of(sigma)}
 
     def check(self, head: LinearModel) -> None:
-        """Every linear head's weights can be released so; ConfigError: not all can be shrunk."""
-        if self.shrink:
-            shrinking_axes(head.features)
+        """Every linear head's weights can be released so."""
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release."""
-        released = release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
-        return replace(released, shrink=self.shrink)
+        return release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
 
 
 def rows_of(head: LinearModel, mechanism: str, unit_rows: int = 1) -> np.ndarray:

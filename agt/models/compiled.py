@@ -16,31 +16,6 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # 
 
 
 @njit(cache=True)
-def sketches(v, shifts, signs, count, order):  # type: ignore[no-untyped-def]
-    """[order - 1, n, count] the buckets of products of 2, ..., ``order`` different coordinates of v [n, w]."""
-    n, width = v.shape
-    sums = np.zeros((order - 1, n, count))
-    met, values = np.empty(width, dtype=np.int64), np.empty(width)
-    for row in range(n):
-        many = 0
-        for i in range(width):
-            if v[row, i] == 0.0:
-                continue
-            value, shift = signs[i] * v[row, i], shifts[i]
-            for more in range(order - 2, 0, -1):  # longer ones, from all those one shorter, before this one joins these
-                for bucket in range(shift):
-                    sums[more, row, bucket] += value * sums[more - 1, row, bucket - shift + count]
-                for bucket in range(shift, count):
-                    sums[more, row, bucket] += value * sums[more - 1, row, bucket - shift]
-            for j in range(many):
-                bucket = shift + met[j]
-                sums[0, row, bucket - count if bucket >= count else bucket] += value * values[j]
-            met[many], values[many] = shift, value
-            many += 1
-    return sums
-
-
-@njit(cache=True)
 def falling(t):  # type: ignore[no-untyped-def]
     """exp(-t) for t [n, m] >= 0, to within 4 u of itself; 0 beyond 700, and NaN of NaN.
 

@@ -1,4 +1,4 @@
-"""Public features phi(x) in front of a linear head: whitening, then random features, landmarks or crosses, norm at most 1.
+"""Public features phi(x) in front of a linear head: whitening, then random features or landmarks, norm at most 1.
 
 A closed-form certificate (certificates/stability.py) asks two things of phi: a norm of at most 1, rounding included, and
 that a record's features depend on that record and on public constants alone, to the last bit.
@@ -11,34 +11,15 @@ Formal guarantees
     and by 1/sqrt(1 + bias^2), and rounded to the dtype: at most six roundings more. So the norm of what is stored is at
     most keep (1 + g)(1 + 6 u)(1 + u') <= 1 for w u < 2^-10, which ``FeatureMap`` requires. ``__call__`` checks it as
     well, record by record.
-    Each alone. Lengths, exact products and exponentials are those below; landmarks and crosses say why theirs
-    are too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
+    Each alone. Lengths, exact products and exponentials are those below; landmarks say why theirs are
+    too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
     record hold the same bits.
-    Cosines and sines are elementwise, of an exact argument, and a vector unit may compute them otherwise than a scalar
-    one: each is within 4 u of the true value. ``slack`` bounds |phi computed - phi|, phi being the function of the record
-    alone, and the sensitivity's rounding term carries it (training/linear.py).
     Whitening. The matrix is shared by all records, so two runs must hold the same one, to the last bit, whatever order the
     public rows come in and however many threads there are. Each row is brought to length 1 and rounded to multiples of
     2^-18; sums of entries and of their products are then sums of integers: entries are at most 2^18 in size, so a block of
     2^12 rows adds up to at most 2^48 in float64, and 2^26 rows to at most 2^62 in int64. They are exact in any order and
     any blocks; the covariance is formed from them by elementwise operations, each rounded alone. The rest is
     ``inverse_root``, and a run keeps the matrix (``FeatureMap.with_matrices``).
-
-Source of Fourier features: Rahimi, Recht (2007).
-
-Crosses: products of different coordinates of a record, each hashed to a bucket and a sign.
-
-Coordinate i has a public shift h_i and sign s_i; the product of coordinates i, j, ... goes to the bucket h_i + h_j + ...
-modulo the number of buckets, with the sign s_i s_j ... . Where coordinates are one-hot, a product is 1 if all those values
-are there: a linear head on crosses learns what values mean together. For two coordinates, the expected product of two
-records' sketches is the sum over pairs i < j of x_i x_j y_i y_j (Weinberger et al. 2009; Pham, Pagh 2013).
-
-Formal guarantees
-    Each alone. ``compiled.sketches`` walks one record at a time, in the order of its coordinates. Shifts and signs are
-    keyed hashes of the coordinates' numbers, of nothing else. So a record's buckets are a function of that record and of
-    public constants, to the last bit.
-
-Sources: Weinberger et al. (2009), feature hashing; Pham, Pagh (2013), sums of hashes for products.
 
 Arithmetic whose last bits are a record's own: lengths, exact products, exponentials, roots of public matrices.
 
@@ -75,19 +56,12 @@ from hashlib import blake2b
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.dataset import Dataset, Mapped, as_array, keyed_hash
+from agt.data.dataset import Dataset, Mapped, as_array
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
 from agt.models.scattering import outputs_of, scattering
 from agt.numeric import UNIT
 from agt.settings import FeaturesConfig
-
-
-def shifts_of(width: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """([width] int64 bucket, [width] float64 sign) of each coordinate, from the public seed."""
-    hashes = keyed_hash(np.arange(width), f"crosses/{seed}")
-    return (hashes % np.uint64(count)).astype(np.int64), np.where(hashes >> np.uint64(63), 1.0, -1.0)
-
 
 GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
 COLUMN = 29  # a public matrix's columns are shorter than 2^29
@@ -203,7 +177,7 @@ class FeatureMap:
         config: what it was made from.
         width: coordinates of a record, flattened.
         whitening: [width, width] integers, or None.
-        projection: [width, count or count / 2] integers: random directions, or landmarks; or None.
+        projection: [width, count] integers: random directions, or landmarks; or None.
         root: [count, count] integers that landmarks' values are multiplied by, or None.
 
     Raises:
@@ -236,15 +210,9 @@ class FeatureMap:
         """Build the map; of the data, only rows that are declared public are read, and never a label.
 
         Raises:
-            ConfigError: there are no such rows, or too few; or crosses of images.
+            ConfigError: there are no such rows, or too few.
         """
-        shape = dataset.train.features.shape[1:]
-        if config.map == "crosses" and len(shape) > 1:
-            raise ConfigError(
-                "certificate.features.map=crosses: crosses are products of a table's columns, and these records are of "
-                f"shape {shape}: use relu, fourier or landmarks"
-            )
-        made = cls(config, int(np.prod(shape)))
+        made = cls(config, int(np.prod(dataset.train.features.shape[1:])))
         if config.whiten:
             made = replace(made, whitening=_whitening(_public_rows(config, dataset), config))
         if config.map == "landmarks":
@@ -254,16 +222,16 @@ class FeatureMap:
     def _with_landmarks(self, rows: np.ndarray) -> "FeatureMap":
         config, blocks = self.config, range(0, len(rows), _BLOCK)
         units = np.concatenate([whole(self._unit(rows[at : at + _BLOCK].astype(np.float64))) for at in blocks])
-        landmarks = choose(units, _columns(config), config.seed)
+        landmarks = choose(units, config.count or 0, config.seed)
         square = root(landmarks, config.bandwidth, config.root, config.ridge) if config.root else None
         return replace(self, projection=landmarks, root=square)
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
         """Name -> shape of each matrix that such a map takes, which need not be there yet (``with_matrices``)."""
-        config, columns = self.config, _columns(self.config)
+        config, columns = self.config, self.config.count or 0
         shapes = {"whitening": (self.width, self.width)} if config.whiten else {}
-        if config.map not in ("none", "crosses", "scattering"):
+        if config.map in ("relu", "landmarks"):
             shapes["projection"] = self.width, columns
         return shapes | ({"root": (columns, columns)} if config.map == "landmarks" and config.root else {})
 
@@ -282,7 +250,7 @@ class FeatureMap:
         """Coordinates of phi(x), the bias included."""
         if self.config.map == "scattering":
             return outputs_of(self.width) + 1
-        kept = self.width if self.config.map in ("none", "crosses") else 0
+        kept = self.width if self.config.map == "none" else 0
         return kept + (self.config.count or 0) + 1
 
     @property
@@ -291,30 +259,20 @@ class FeatureMap:
         return self.config.map == "none" and not self.config.whiten
 
     @property
-    def slack(self) -> float:
-        """Bound on the distance between phi as computed and phi as a function of the record alone."""
-        return 16 * UNIT if self.config.map == "fourier" else 0.0
-
-    @property
     def public(self) -> tuple[Fact, ...]:
         """What the map was made from, for condition e."""
         config = self.config
         facts = [proved("each record is brought to norm 1 on its own")]
         if config.public is not None:
             facts.append(_public_fact(config))
-        if config.map in ("relu", "fourier"):
-            facts.append(proved(f"{config.count} random {config.map} features from the public seed {config.seed}"))
+        if config.map == "relu":
+            facts.append(proved(f"{config.count} random relu features from the public seed {config.seed}"))
         if config.map == "landmarks":
             facts.append(
                 proved(f"the {config.count} landmarks are those whose content's hash is least, with seed {config.seed}")
             )
         if config.map == "scattering":
             facts.append(proved("scattering features: wavelets are public constants, and nothing is learnt"))
-        if config.map == "crosses":
-            kinds = "pairs" if config.order == 2 else "pairs and triples"
-            facts.append(
-                proved(f"{kinds} of features, hashed to {config.count} buckets with the public seed {config.seed}")
-            )
         return tuple(facts)
 
     def __call__(self, x: np.ndarray, dtype: str = "float64") -> np.ndarray:
@@ -376,11 +334,6 @@ class FeatureMap:
     def _relu(self, v: np.ndarray, length: float) -> np.ndarray:
         return bring(np.maximum(product(self._unit(v), self._directions), 0.0), 0.0, length)
 
-    def _fourier(self, v: np.ndarray, length: float) -> np.ndarray:
-        """Pairs: cos^2 + sin^2 = 1, so the length is 1 already."""
-        angles = np.ldexp(product(self._unit(v), self._directions), -_scale(self.width)) / self.config.bandwidth
-        return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * (length / math.sqrt(angles.shape[1]))
-
     def _landmarks(self, v: np.ndarray, length: float) -> np.ndarray:
         values = kernel(whole(self._unit(v)), self._directions, self.config.bandwidth)
         return bring(values if self.root is None else product(bring(values, 0.0, 1.0), self.root), 0.0, length)
@@ -388,16 +341,6 @@ class FeatureMap:
     def _scattering(self, v: np.ndarray, length: float) -> np.ndarray:
         groups = [bring(group, 0.0, 1.0) for group in scattering(self._unit(v))]
         return bring(np.concatenate(groups, axis=1), 0.0, length)
-
-    def _crosses(self, v: np.ndarray, length: float) -> np.ndarray:
-        """The rows themselves, and beside them ``weight`` times as long their crosses, those of each order alike."""
-        from agt.models.compiled import sketches
-
-        config, v = self.config, self._unit(v)
-        count = _columns(config)
-        parts = sketches(v, *shifts_of(self.width, count, config.seed), count, config.order)
-        crosses = bring(sum((bring(part, 0.0, 1.0) for part in parts), np.zeros(1)), 0.0, config.weight)
-        return bring(np.concatenate([v, crosses], axis=1), 0.0, length)
 
 
 def _aligned(count: int, width: int, dtype: str) -> np.ndarray:
@@ -417,15 +360,10 @@ def check_norms(phi: np.ndarray) -> None:
         raise UnsoundError("a feature vector is not finite or longer than 1: its features are out of range")
 
 
-def _columns(config: FeaturesConfig) -> int:
-    """Directions of the projection: a Fourier feature is a pair."""
-    return (config.count or 0) // (2 if config.map == "fourier" else 1)
-
-
 def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:
-    if config.map not in ("relu", "fourier"):
+    if config.map != "relu":
         return None
-    directions = np.random.default_rng(config.seed).standard_normal((width, _columns(config)))
+    directions = np.random.default_rng(config.seed).standard_normal((width, config.count or 0))
     return np.rint(np.ldexp(directions, _scale(width)))
 
 
@@ -491,9 +429,3 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
         products += (unit.T @ unit).astype(np.int64)
     mean = np.ldexp(total / count, -PUBLIC_GRAIN)
     return np.ldexp(products / count, -2 * PUBLIC_GRAIN) - mean[:, None] * mean
-
-
-def check_dtype(config: FeaturesConfig, dtype: str) -> None:
-    """Raise ConfigError for cosines in float32, whose last digits a vector unit decides: dearer than many records."""
-    if config.map == "fourier" and dtype != "float64":
-        raise ConfigError(f"training.dtype={dtype}: certificate.features.map=fourier needs float64")

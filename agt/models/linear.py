@@ -182,7 +182,7 @@ class LinearModel(ClosedFormModel):
             ConfigError: the configuration is one whose sensitivity is not proved.
         """
         config = problem.settings.certificate
-        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs, features.slack)
+        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs)
         if config.minimiser:
             sensitivity = erm_sensitivity(setting, cast(ErmConfig, config).tolerance)
         else:
@@ -197,12 +197,12 @@ class LinearModel(ClosedFormModel):
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """The same head trained on these records, whose features are as the dataset scales them."""
-        config, recipe, slack = self.settings.certificate, self.problem.recipe, self.features.slack
+        config, recipe = self.settings.certificate, self.problem.recipe
         seen = records.seen_as(self.over(records.features))
         if config.minimiser:
-            trained = train_erm(recipe, seen, slack, cast(ErmConfig, config).tolerance, on_progress, checkpoints)
+            trained = train_erm(recipe, seen, cast(ErmConfig, config).tolerance, on_progress, checkpoints)
         else:
-            trained = train_linear(recipe, seen, slack, cast(StabilityConfig, config).average, on_progress, checkpoints)
+            trained = train_linear(recipe, seen, cast(StabilityConfig, config).average, on_progress, checkpoints)
         return replace(self, trained=trained)
 
     def with_weight(self, weight: torch.Tensor) -> Self:
@@ -500,7 +500,7 @@ def problem_of(problem: Problem, features: FeatureMap, tilt: np.ndarray) -> Remo
     recipe, config = problem.recipe, config_of(problem.settings)
     loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
     plan = replace(recipe.plan(problem.trained_on), epochs=1)
-    setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation, features.slack)
+    setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation)
     return RemovalProblem.of(config, setting, tilt)
 
 

@@ -6,14 +6,13 @@ there were.
 
 An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4): of their labels,
 or of their margins. Beside each member's model lies what a later training of some members needs to know
-(agt/unlearning/sisa.py): shard.json has a digest of the records of each slice of its shard, and what else its bits depend
-on; slices/001.safetensors, ... the states at the ends of the stages that training went through (training/batches.py).
+(agt/unlearning/sisa.py): shard.json has a digest of the records of its shard, and what else its bits depend on.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margi
 from agt.data.dataset import ROWS, Dataset, Records, fingerprint
 from agt.data.labelled import query_records
 from agt.distributed import group
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError
 from agt.facts import Fact, grounds_of, proved
 from agt.models.box import BoxModel, Trained, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
@@ -50,7 +49,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import as_json, flat
-from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
+from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints, Common
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
 from agt.training.loop import NoisePlan, OnProgress, Progress
@@ -65,30 +64,23 @@ class ShardRecord:
     """What one member was trained on, and by the way.
 
     Attributes:
-        digests: of the records of each slice.
+        digest: of the records.
         made: what the bits depend on beside settings and records (``agt.provenance.surroundings``).
-        states: after each slice but the last, as they lie in files.
     """
 
-    digests: tuple[str, ...]
+    digest: str
     made: Mapping[str, object]
-    states: tuple[bytes, ...]
 
     @classmethod
-    def read(cls, shelf: FileReader, slices: int) -> "ShardRecord":
+    def read(cls, shelf: FileReader) -> "ShardRecord":
         """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
         node = shelf.json(SHARD)
-        return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
+        (digest,) = node["digests"]  # a list, as shards had several slices in earlier versions
+        return cls(digest, node["made"])
 
     def save(self, store: FileWriter) -> None:
         """Into a member's folder."""
-        store.write(SHARD, as_json({"digests": list(self.digests), "made": self.made}))
-        for index, state in enumerate(self.states, start=1):
-            store.write(_slice_file(index), state)
-
-
-def _slice_file(index: int) -> str:
-    return f"slices/{index:03d}.safetensors"
+        store.write(SHARD, as_json({"digests": [self.digest], "made": self.made}))
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ class EnsembleModel(Trained):
         checkpoints: Checkpoints = NOWHERE,
     ) -> "EnsembleModel":
         """Train every member, several processes at once."""
-        trained = fit_members(kind, problem, range(problem.settings.ensemble.members), {}, on_progress, checkpoints)
+        trained = fit_members(kind, problem, range(problem.settings.ensemble.members), on_progress, checkpoints)
         return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
 
     @classmethod
@@ -141,9 +133,6 @@ class EnsembleModel(Trained):
         touches, count = RELATIONS[self.settings.relation.name].touches, len(self.members)
         changed = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
         dealt = proved(f"members' shards by keyed hash of the unit's id, {count} of them: one k can change {changed}")
-        if self.settings.ensemble.slices > 1:
-            joins = f"{self.settings.ensemble.slices} slices of each by another: a record joins in with its slice's stage"
-            dealt = proved(f"{dealt.why}; {joins}")
         conditions: tuple[Condition, ...] = self.members[0].conditions
         facts = {"b": dealt}
         if self._clip is not None:
@@ -263,7 +252,6 @@ def fit_members(
     kind: MemberKind,
     problem: Problem,
     which: Sequence[int],
-    begun: Mapping[int, tuple[bytes, ...]],
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> list[tuple[Any, ShardRecord]]:
@@ -271,31 +259,16 @@ def fit_members(
 
     Args:
         which: the members.
-        begun: member -> the states of its first slices, after which its training goes on; none: from its beginning.
         on_progress: called after every member.
         checkpoints: what a killed run goes on from.
     """
-    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, _ends(problem)
-    states = {
-        member_folder(index): tuple(read_state(content, end) for content, end in zip(contents, ends, strict=False))
-        for index, contents in begun.items()
-    }
+    dataset, ensemble = problem.dataset, problem.settings.ensemble
     member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem))
 
     def on_done(done: int) -> None:
         on_progress(Progress(done, len(which), done, len(which)))
 
-    stages = Stages(checkpoints, ends, parts=states)
-    return train_members(member, problem.recipe, dataset.train, ensemble, on_done, stages, which)
-
-
-def _ends(problem: Problem) -> tuple[int, ...]:
-    """The steps at which a member's stages end: those of its own plan, which its share of the declared size decides."""
-    ensemble, bare = problem.settings.ensemble, problem.dataset.bare
-    if ensemble.slices == 1:
-        return ()
-    share = None if bare.declared_size is None else bare.declared_size / ensemble.members
-    return problem.on(bare.with_shard(bare.train, share)).plan.ends
+    return train_members(member, problem.recipe, dataset.train, ensemble, on_done, checkpoints, which)
 
 
 def load_members(kind: MemberKind, problem: Problem, shelf: FileReader, which: Sequence[int]) -> list[Any]:
@@ -319,23 +292,19 @@ def made_by(problem: Problem) -> dict[str, object]:
     return {**surroundings(compute.device, compute.threads), **cut, **initial}
 
 
-def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]:
-    """Of the records of each slice of one member's shard."""
-    home = ensemble.dealing.of(records.units)
-    return tuple(fingerprint(records.take(home == index)) for index in range(ensemble.slices))
-
-
 def _fit_member(
-    kind: MemberKind, problem: Problem, made: Mapping[str, object], recipe: Recipe, records: Records, stages: Checkpoints
+    kind: MemberKind,
+    problem: Problem,
+    made: Mapping[str, object],
+    recipe: Recipe,
+    records: Records,
+    checkpoints: Checkpoints,
 ) -> tuple[Any, ShardRecord]:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
     settings = replace(problem.settings, compute=recipe.compute)
     shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
-    model = replace(kind.fit(shard, checkpoints=stages), problem=problem)
-    states = tuple(map(written, cast(Stages, stages).reached))
-    if tuple(state.step for state in cast(Stages, stages).reached) != model.plan.ends:
-        raise UnsoundError(f"the states kept on the way are not those at the ends of the stages, {model.plan.ends}")
-    return model, ShardRecord(shard_digests(records, settings.ensemble), made, states)
+    model = replace(kind.fit(shard, checkpoints=checkpoints), problem=problem)
+    return model, ShardRecord(fingerprint(records), made)
 
 
 FORMAT = 1

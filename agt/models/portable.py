@@ -29,9 +29,8 @@ from zlib import error as ZlibError
 import numpy as np
 
 from agt.data.dataset import Dataset, DataSource, gathered, pieces
-from agt.errors import ConfigError
+from agt.errors import ConfigError, Superseded
 from agt.models.features import FeatureMap
-from agt.models.shrinkage import answering, shrinking_axes
 from agt.numeric import labels_of, logits_of, signed_margins
 from agt.settings import FeaturesConfig, build, validate
 from agt.store import MANIFEST_FILE as MANIFEST, Folder, Manifest, as_json
@@ -41,7 +40,7 @@ if TYPE_CHECKING:  # whoever reads a folder and answers from it loads no torch
     from agt.models.store import FileWriter
 
 FORMAT = 1
-SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise
+SHRUNK = 2  # an earlier version's form, whose answers come from the weights drawn towards 0
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
 _DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}  # which alone have such a constant
@@ -65,8 +64,6 @@ class Released(Protocol):
     def described(self) -> dict[str, float]: ...
     @property
     def simulated(self) -> bool: ...
-    @property
-    def shrink(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,6 @@ class Portable:
         weight: [1 or classes, outputs] float64.
         noise: the guarantee's parameters, sigma, the lattice's step, and tilt or gram (``ReleasedWeights``).
         words: all that may be said of the release, a line each, the claim first.
-        shrink: whether answers come from the weights drawn in (weights.py).
     """
 
     name: str
@@ -93,7 +89,6 @@ class Portable:
     weight: np.ndarray
     noise: Mapping[str, float]
     words: tuple[str, ...]
-    shrink: bool = False
 
     @classmethod
     def of(cls, model: "LinearModel", released: Released, source: Mapping[str, Any], words: Sequence[str]) -> "Portable":
@@ -113,14 +108,13 @@ class Portable:
         dataset = model.problem.dataset
         name, dtype = str(source.get("name") or dataset.name), model.settings.training.dtype
         classes, noise = dataset.classes, released.described
-        weight, shrink = released.weight, released.shrink
-        return cls(name, classes, kept, model.features, dtype, weight, noise, tuple(words), shrink)
+        return cls(name, classes, kept, model.features, dtype, released.weight, noise, tuple(words))
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
         """Write the folder, with claim.json (claims.py); returns its digest."""
         arrays, config = BytesIO(), self.features.config
         described = {
-            "format": SHRUNK if self.shrink else FORMAT,
+            "format": FORMAT,
             "name": self.name,
             "words": self.words,
             "noise": self.noise,
@@ -175,8 +169,14 @@ class Portable:
         """
         try:
             node = shelf.json(RELEASE)
-            if node["format"] not in (FORMAT, SHRUNK):
-                raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}")
+            if node["format"] == SHRUNK:
+                version = shelf.json(CLAIM).get("agt")  # anybody may have written it
+                raise Superseded(
+                    f"release={shelf.folder}: made with mechanism.shrink=true by agt {version!r}, as this "
+                    "version does not answer: use that version"
+                )
+            if node["format"] != FORMAT:
+                raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT}")
             matrices = unpacked(shelf.read(WEIGHTS))
             weight = matrices.pop("weight")
             bare = FeatureMap(validate(FeaturesConfig, node["features"], "features"), node["width"])
@@ -191,13 +191,11 @@ class Portable:
             ):
                 raise ValueError(f"weights of shape {weight.shape}")
             _check_described(node, len(weight))
-            if node["format"] == SHRUNK:
-                shrinking_axes(features)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "it takes more memory than there is"
             raise ConfigError(f"release={shelf.folder}: cannot be read ({what}): made by another version?") from None
-        classes, words, shrink = tuple(node["classes"]), tuple(node["words"]), node["format"] == SHRUNK
-        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words, shrink)
+        classes, words = tuple(node["classes"]), tuple(node["words"])
+        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words)
 
     @property
     def mechanism(self) -> str:
@@ -221,8 +219,7 @@ class Portable:
         return signed_margins(gathered(self._logits(features), len(features)))
 
     def _logits(self, features: np.ndarray) -> Iterator[np.ndarray]:
-        weight = answering(self.weight, self.noise["sigma"], self.shrink, self.features)
-        return (logits_of(weight, self.features(piece, self.dtype)) for piece in pieces(features))
+        return (logits_of(self.weight, self.features(piece, self.dtype)) for piece in pieces(features))
 
     @property
     def _formula(self) -> dict[str, Any]:

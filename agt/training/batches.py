@@ -1,17 +1,5 @@
 """The plan of batches: public constants, and a record's place in it decided by its own id (method.md section 3b, 3c).
 
-Slices (Bourtoule et al. 2021). Records may be dealt to S slices; training goes through S stages of e' epochs, and in stage
-s takes the records of slices 1..s alone. What it has reached at a stage's end depends on no later slice, so that after a
-removal from slice s training goes on from the state at the end of stage s - 1.
-
-Formal guarantees
-    With slices a plan is the plan of S e' epochs in which some records sit out some epochs. Whether one does is a function
-    of its own unit's id, the public key and the epoch, as its batch is (condition b); B, n_max, the rates and the number of
-    steps are the same public constants in every stage (condition c). What training/loop.py, relations.py and
-    linear.py prove of a step holds for batches of any records up to n_max, and they compose steps by induction: no
-    proof asks that a record be in each epoch, only that neighbours' batches differ by the units they differ in. A bound
-    that counts one batch of each epoch for a record counts too many where it sits out: valid, and attained by slice 1.
-
 How to train, as one value: the public settings that runs, sensitivities and certificates take, the records aside.
 
 Selections over a batch that several processes share: the c most extreme bounds of all from those that each kept.
@@ -27,18 +15,8 @@ A fragment is the same numbers at an address of the same alignment either way, s
 it is depends on what else the GPU holds, and must not matter.
 
 Records and the grid of k in pieces that fit the working memory. How they are cut moves no bound past its rounding.
-
-States at the ends of a training's stages, kept so that a later training begins at one of them (batches.py, SISA).
-
-Formal guarantees
-    The state at the end of stage s is a function of the settings and of the records of slices 1..s, in the order that
-    ``training.ensemble.parts`` gives them: no other record has been in a batch, and nothing else of the data decides a
-    constant (``BatchPlan``). A training that begins there takes the same further steps as one that came by (checkpoint.py:
-    a state is all that later steps depend on). So where slices 1..s are the same records, the two end with the same bits.
-    A run that was killed goes on with the states that it had kept: they are part of its checkpoints.
 """
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -50,7 +28,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 
 from agt.data.dataset import Records, keyed_hash, most_frequent, remix
@@ -59,25 +36,6 @@ from agt.errors import ConfigError, UnsoundError
 from agt.kernels.reference import NONE, Extremes
 from agt.relations import EXACT_ROWS, RELATIONS
 from agt.settings import MOST_ROWS, BatchConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, default_n_max
-from agt.training.checkpoint import Checkpoints, CheckpointState, Tensors, apart, header_of
-
-
-@dataclass(frozen=True)
-class Slices:
-    """How many slices records are dealt to, and the public key of the hash that deals them."""
-
-    count: int = 1
-    key: str = "agt"
-
-    def of(self, units: np.ndarray) -> np.ndarray:
-        """[n] int64: the slice of each record, from 0. All rows of a unit share one."""
-        if self.count == 1:
-            return np.zeros(len(units), dtype=np.int64)
-        return (keyed_hash(units, f"slice/{self.key}") % np.uint64(self.count)).astype(np.int64)
-
-    def stage_epochs(self, epochs: int) -> int:
-        """Epochs of each stage: 2 e / (S + 1), rounded up, after which training has looked at e times the records."""
-        return math.ceil(2 * epochs / (self.count + 1))
 
 
 @dataclass(frozen=True)
@@ -90,10 +48,9 @@ class BatchPlan:
         n_max: the public cap on a batch, itself at most ``MOST_ROWS``: sums over more records are not proved exact.
         key: the public key of the hash.
         declared: False if a constant was derived from the data at hand, which voids condition c.
-        slices: ``epochs`` is divided into as many stages, each of which takes one slice more.
 
     Raises:
-        ConfigError: n_max is too large; or there are slices, and a constant would depend on records of later ones.
+        ConfigError: n_max is too large.
     """
 
     epochs: int
@@ -102,15 +59,8 @@ class BatchPlan:
     n_max: int
     key: str
     declared: bool
-    slices: Slices = field(default_factory=Slices)
 
     def __post_init__(self) -> None:
-        if self.slices.count > 1 and not self.declared:
-            raise ConfigError(
-                f"ensemble.slices={self.slices.count}: the normaliser would come from the number of records, those of "
-                "later slices among them, and so would every state on the way: declare dataset.declared_size or "
-                "training.batch.normalizer"
-            )
         if self.n_max > MOST_ROWS:
             raise ConfigError(
                 f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where it is null): sums are "
@@ -118,9 +68,7 @@ class BatchPlan:
             )
 
     @classmethod
-    def of(
-        cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int, slices: Slices = Slices()
-    ) -> "BatchPlan":
+    def of(cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int) -> "BatchPlan":
         """Fill in what the configuration leaves open.
 
         Args:
@@ -128,7 +76,6 @@ class BatchPlan:
             epochs: passes over the data.
             declared_size: the dataset's public size, or None.
             records: the actual number, used only if neither a normalizer nor a size was declared.
-            slices: with more than one, ``epochs`` are split up among the stages (``Slices.stage_epochs``).
 
         Raises:
             ConfigError: n_max < 1.1 B, or n_max or B is too large.
@@ -139,19 +86,12 @@ class BatchPlan:
         if n_max < 1.1 * normalizer:
             raise ConfigError(f"training.batch.n_max={n_max} is below 1.1 * normalizer = {1.1 * normalizer:g}: raise n_max")
         declared = config.normalizer is not None or declared_size is not None
-        epochs = epochs if slices.count == 1 else slices.count * slices.stage_epochs(epochs)
-        return cls(epochs, config.count, float(normalizer), n_max, config.key, declared, slices)
+        return cls(epochs, config.count, float(normalizer), n_max, config.key, declared)
 
     @property
     def steps(self) -> int:
         """The number of steps, empty batches included."""
         return self.epochs * self.count
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """How many steps were taken at the end of each stage but the last."""
-        stage = self.steps // self.slices.count
-        return tuple(stage * s for s in range(1, self.slices.count))
 
     def batches(self, units: np.ndarray) -> Iterator[np.ndarray]:
         """The rows of each step's batch, in increasing order.
@@ -163,9 +103,8 @@ class BatchPlan:
             ConfigError: a batch exceeds n_max; raised before the first step, never by truncating.
         """
         hashes = keyed_hash(units, f"batch/{self.key}")
-        slices = self.slices.of(units)
-        homes = [self._homes(hashes, slices, epoch) for epoch in range(self.epochs)]
-        largest = max(int(np.bincount(home, minlength=self.count)[: self.count].max()) for home in homes)
+        homes = [(remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64) for epoch in range(self.epochs)]
+        largest = max(int(np.bincount(home, minlength=self.count).max()) for home in homes)
         if largest > self.n_max:
             raise ConfigError(
                 f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which follows from the "
@@ -175,12 +114,6 @@ class BatchPlan:
         for home in homes:
             for index in range(self.count):
                 yield np.flatnonzero(home == index)
-
-    def _homes(self, hashes: np.ndarray, slices: np.ndarray, epoch: int) -> np.ndarray:
-        """[n] the batch of each record in an epoch; ``count``, which is none, for those whose slice is not in yet."""
-        home = (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
-        home[slices > epoch * self.slices.count // self.epochs] = self.count
-        return home
 
 
 def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
@@ -209,7 +142,6 @@ class Recipe:
         compute: device, kernel, memory: speed alone.
         declared_size: public constant, about how many records there are: the normaliser comes from it. None: it is taken
             from the records, and then condition c does not hold.
-        slices: in whose order records join in.
 
     Raises:
         UnsoundError: settings are still left to the recipe: whoever builds this settles them first (linear.py).
@@ -221,7 +153,6 @@ class Recipe:
     kgrid: KGridConfig
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     declared_size: float | None = None
-    slices: Slices = field(default_factory=Slices)
 
     def __post_init__(self) -> None:
         if self.training.by_recipe:
@@ -236,7 +167,7 @@ class Recipe:
         Raises:
             ConfigError: the sizes of batches are out of range (``BatchPlan.of``).
         """
-        return BatchPlan.of(self.training.batch, self.training.epochs, self.declared_size, records, self.slices)
+        return BatchPlan.of(self.training.batch, self.training.epochs, self.declared_size, records)
 
 
 _AT_ONCE = 1 << 24  # numbers that are exchanged together
@@ -537,70 +468,3 @@ def _as_tensor(block: np.ndarray, dtype: str) -> Tensor:
         ready = np.ascontiguousarray(block, dtype=dtype)
     tensor = torch.from_numpy(ready if ready.flags.writeable else ready.copy())
     return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()
-
-
-_STAGE = "stage"
-
-
-@dataclass
-class Stages(Checkpoints):
-    """Checkpoints that keep what a training reached at the end of each stage but the last.
-
-    Attributes:
-        inner: what a killed run goes on from.
-        ends: how many steps were taken at each of those ends (``BatchPlan.ends``).
-        reached: the states so far; a training that has nothing to go on from begins at the last of them.
-        parts: the same of those that ``part`` gives, by name.
-    """
-
-    inner: Checkpoints
-    ends: tuple[int, ...]
-    reached: tuple[CheckpointState, ...] = ()
-    parts: Mapping[str, tuple[CheckpointState, ...]] = field(default_factory=dict)
-
-    def part(self, name: str) -> "Stages":
-        return Stages(self.inner.part(name), self.ends, self.parts.get(name, ()))
-
-    def last(self) -> CheckpointState | None:
-        state = self.inner.last()
-        if state is None:
-            return CheckpointState(self.reached[-1].step, apart(self.reached[-1].tensors)) if self.reached else None
-        self.reached = tuple(CheckpointState(end, _taken_out(state.tensors, end)) for end in self.ends if end <= state.step)
-        return CheckpointState(
-            state.step, {name: t for name, t in state.tensors.items() if not name.startswith(f"{_STAGE}/")}
-        )
-
-    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        if step in self.ends:
-            self.reached = (*self.reached, CheckpointState(step, apart(tensors())))
-        self.inner.offer(step, lambda: {**tensors(), **self._packed()}, last)
-
-    def number(self, name: str, draw: Callable[[], int]) -> int:
-        return self.inner.number(name, draw)
-
-    def _packed(self) -> Tensors:
-        return {f"{_STAGE}/{s.step}/{name}": tensor for s in self.reached for name, tensor in s.tensors.items()}
-
-
-def _taken_out(tensors: Tensors, end: int) -> Tensors:
-    start = f"{_STAGE}/{end}/"
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-
-
-def written(state: CheckpointState) -> bytes:
-    """A state as a file."""
-    return save(state.tensors, metadata={"step": str(state.step)})
-
-
-def read_state(content: bytes, step: int) -> CheckpointState:
-    """The state after so many steps, from a file that ``written`` made.
-
-    Raises:
-        UnsoundError: it is after another number of steps, or a tensor is not finite.
-    """
-    said, tensors = header_of(content).get("step"), apart(load(content))
-    if said != str(step):
-        raise UnsoundError(f"a state kept on the way says it is after {said} steps, expected {step}: train again")
-    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-        raise UnsoundError(f"the state after {step} steps has a number that is NaN or infinite: train again")
-    return CheckpointState(step, tensors)

@@ -6,10 +6,9 @@ Formal guarantees
     replaced by another may leave one shard and enter another, and changes two at most (``Relation.touches``).
     That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit for bit: members that
     round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
-    So ``parts`` orders each shard by slice and id, in memory of its own at an address that is a multiple of 64 (a matrix
+    So ``parts`` orders each shard by id, in memory of its own at an address that is a multiple of 64 (a matrix
     product may round otherwise at another): the same records are the same bytes, from which the same program on the same
     machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
-    Records of the first s slices are the first of a shard, whatever the later slices hold: they, too, are the same bytes.
     A shard may be empty: its member then takes empty steps, as any empty batch does; refusing it would depend on private
     data.
 """
@@ -25,8 +24,8 @@ from pydantic import Field
 
 from agt.data.dataset import Records, keyed_hash
 from agt.distributed import group
-from agt.settings import ComputeConfig, schema
-from agt.training.batches import Recipe, Slices
+from agt.settings import ComputeConfig, accepting_removed, schema
+from agt.training.batches import Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
 
 T = TypeVar("T", covariant=True)
@@ -39,8 +38,6 @@ class EnsembleConfig:
     Attributes:
         members: T; 1: no ensemble, every record in the one member's training set.
         key: the public key of the hashes.
-        slices: S of each shard: a member learns from one slice after another, and the states on the way are kept, so that
-            after a removal it is not trained from its beginning (batches.py); 1: none.
         vote: labels: the class that most members give; margins: the sign of the sum of their margins, each
             clipped, of two classes (certificates/votes.py for both).
         margin_clip: what a member's margin is clipped to, a public constant in units of the logit; of margins alone.
@@ -48,9 +45,10 @@ class EnsembleConfig:
 
     members: Annotated[int, Field(ge=1, le=10_000)] = 1
     key: str = "agt"
-    slices: Annotated[int, Field(ge=1, le=1000)] = 1
     vote: Literal["labels", "margins"] = "labels"
     margin_clip: Annotated[float, Field(ge=1e-9, le=1e4)] | None = None
+
+    _earlier = accepting_removed(slices=1)
 
     def __post_init__(self) -> None:
         if (self.vote == "margins") != (self.margin_clip is not None):
@@ -60,11 +58,6 @@ class EnsembleConfig:
             )
         if self.vote == "margins" and self.members == 1:
             raise ValueError("vote=margins is a vote of several members, and members=1 are none: give members")
-
-    @property
-    def dealing(self) -> Slices:
-        """How a shard's units are dealt to its slices."""
-        return Slices(self.slices, self.key)
 
 
 MEMBER = 100  # records of a member by the recipe
@@ -92,10 +85,10 @@ def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
 
 
 def parts(records: Records, config: EnsembleConfig, which: Sequence[int] | None = None) -> list[Records]:
-    """The records of each member, or of some, in the order of their slices and ids, whatever order they came in."""
+    """The records of each member, or of some, in the order of their ids, whatever order they came in."""
     home = shards(records.units, config)
     dealt = [records.take(home == shard) for shard in (range(config.members) if which is None else which)]
-    ordered = [part.take(np.lexsort((part.ids, config.dealing.of(part.units)))) for part in dealt]
+    ordered = [part.take(np.argsort(part.ids, kind="stable")) for part in dealt]
     return [replace(part, features=aligned(part.features)) for part in ordered]
 
 

@@ -36,9 +36,7 @@ Formal guarantees
         each term takes part in at most PIECE + ROWS / PIECE + m + 2 roundings, so that the sum errs by
         g(PIECE + ROWS / PIECE + m + 2) (sum_i |s_i| + strength |w| + |b|): each coordinate by g sum_i |s_i||x_ij|, and the
         norm of a sum is at most the sum of norms; the regulariser and b enter it with three roundings of their own;
-      - the errors of the slopes add sum_i e_i;
-      - features that are known up to ``slack`` (models/features.py) add sum_i (|s_i| + e_i + h |w|) slack: the gradient is
-        then about the features that the record alone determines, and not about these bits.
+      - the errors of the slopes add sum_i e_i.
     The dozen roundings of the bound itself are covered by a factor 1 + 2^-20, underflow by ``TINY``. So |grad L_b(w)| <=
     ``Slope.bound``, whatever made w; and |w - w*| <= bound / strength, as L_b is strength-strongly convex.
     A computed Hessian errs in the Frobenius norm (``hessian_rounding``): a curvature by gamma e + 16 u, gamma the Lipschitz
@@ -57,9 +55,7 @@ training/erm.py.
 Formal guarantees
     ``rounding`` bounds what a computed gradient errs by, in l2, with u = 2^-53, g(n) = n u / (1 - n u), d coordinates:
       - a margin errs by g(d + 4) |theta|, the loss's derivative by a quarter of that and 8 u more;
-      - the sum over n records errs by g(K) (n C + strength |theta| + |tilt|), K the longest chain of additions;
-      - features that are known up to ``slack`` (models/features.py) add n (C + |theta| / 4) slack: the gradient is then
-        about the features that each record alone determines.
+      - the sum over n records errs by g(K) (n C + strength |theta| + |tilt|), K the longest chain of additions.
     Norms up to 1 + NORM_SLACK are covered, and so are the roundings of the bound itself.
     ``solve`` returns theta with |grad F(theta)| <= tolerance, verified on the gradient as computed and this bound, whatever
     made it: F is strength-strongly convex, so theta is within tolerance / strength of the minimiser.
@@ -152,7 +148,6 @@ def gradient_rounding(setting: LinearSetting, radius: float) -> float:
 def train_erm(
     recipe: Recipe,
     records: Records,
-    slack: float,
     tolerance: float,
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
@@ -160,14 +155,14 @@ def train_erm(
     """Minimise F by accelerated gradient descent from 0.
 
     Args:
-        recipe, records, slack, checkpoints: as for ``train_linear``.
+        recipe, records, checkpoints: as for ``train_linear``.
         tolerance: the gradient's norm to reach (each class's, for one_vs_all).
 
     Raises:
         ConfigError: as ``erm_sensitivity``, or more records than n_max.
         UnsoundError: the tolerance was not reached.
     """
-    setting = LinearSetting.of(recipe, len(records), records.features.shape[1], slack)
+    setting = LinearSetting.of(recipe, len(records), records.features.shape[1])
     loss, plan, strength = setting.loss, replace(setting.plan, epochs=1), recipe.training.weight_decay
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = erm_sensitivity(setting, tolerance)
@@ -292,16 +287,13 @@ class Objective:
         still: np.ndarray = np.einsum("jd,jd->j", 0.5 * self.strength * weight + tilt, weight)
         return still + summed(len(features), lost)[0]
 
-    def slope(
-        self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray, slack: float = 0.0
-    ) -> Slope:
+    def slope(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray) -> Slope:
         """The gradient of L_b, and how far off it may be. One pass.
 
         Args:
             weight, tilt: w and b, [J, d] float64.
             features: [n, d], |x_i| <= 1, float32 or float64; read in blocks, so it may be memory-mapped.
             targets: [n, J], as ``targets`` makes them.
-            slack: bound on how far features are from a function of each record alone.
 
         Raises:
             ValueError: targets of another shape, which numpy might stretch.
@@ -323,15 +315,13 @@ class Objective:
         gradient = self.strength * weight + tilt + force
         lengths = np.linalg.norm(weight, axis=1)
         still = self.strength * lengths + np.linalg.norm(tilt, axis=1)
-        return Slope(gradient, float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1], slack))))
+        return Slope(gradient, float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1]))))
 
-    def force(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, slack: float = 0.0) -> Slope:
+    def force(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Slope:
         """The sum of the losses' gradients alone, without regulariser and b. Arguments as for ``slope``."""
-        return replace(self, strength=0.0).slope(weight, features, targets, np.zeros_like(weight), slack)
+        return replace(self, strength=0.0).slope(weight, features, targets, np.zeros_like(weight))
 
-    def rounding(
-        self, lengths: np.ndarray, still: np.ndarray, sizes: np.ndarray, count: int, width: int, slack: float = 0.0
-    ) -> np.ndarray:
+    def rounding(self, lengths: np.ndarray, still: np.ndarray, sizes: np.ndarray, count: int, width: int) -> np.ndarray:
         """[J] bounds on what each output's computed gradient errs by (see above).
 
         Args:
@@ -345,8 +335,7 @@ class Objective:
         moved = count * (self.smoothness * logit + exact) + UNIT * sizes
         pieces = min(math.ceil(count / PIECE), ROWS // PIECE)
         summed = gamma_up(min(count, PIECE) + pieces + math.ceil(count / ROWS) + 2) * (sizes + still)
-        unknown = (sizes + moved + count * self.smoothness * lengths) * slack
-        return (summed + moved + unknown) * COVER + TINY
+        return (summed + moved) * COVER + TINY
 
     def hessian(self, weight: np.ndarray, features: np.ndarray) -> np.ndarray:
         """Of L_b, symmetric. [J, d, d] float64; [1, d, d] for squares, where it is the same for every output."""
@@ -452,7 +441,6 @@ class TiltedErm:
         strength: of the regulariser, against the sum of the losses.
         clamp: C, 0 < C <= 1; 1: the logistic loss itself.
         tilt: [d], the linear term.
-        slack: bound on how far features are from a function of each record alone.
 
     Raises:
         ConfigError: a record longer than 1, or a label other than 0 and 1 (in ``of``).
@@ -463,10 +451,9 @@ class TiltedErm:
     strength: float
     clamp: float
     tilt: np.ndarray
-    slack: float = 0.0
 
     @classmethod
-    def of(cls, features: np.ndarray, labels: np.ndarray, strength: float, clamp: float, slack: float = 0.0) -> "TiltedErm":
+    def of(cls, features: np.ndarray, labels: np.ndarray, strength: float, clamp: float) -> "TiltedErm":
         """The objective for labels 0 and 1, without tilt."""
         x = features if features.dtype in (np.float32, np.float64) else features.astype(np.float64)
         longest = math.sqrt(max((float(np.einsum("ij,ij->i", part, part).max()) for part in _wide(x)), default=0.0))
@@ -477,7 +464,7 @@ class TiltedErm:
             )
         if not np.isin(labels, (0, 1)).all():
             raise ConfigError("perturbed ERM takes two classes, labelled 0 and 1")
-        return cls(x, 2.0 * labels - 1, strength, clamp, np.zeros(x.shape[1]), slack)
+        return cls(x, 2.0 * labels - 1, strength, clamp, np.zeros(x.shape[1]))
 
     def value(self, theta: np.ndarray) -> float:
         """F(theta)."""
@@ -513,7 +500,7 @@ class TiltedErm:
         n, d = self.x.shape
         g = self.gradient(theta) if gradient is None else gradient
         pull, length = float(np.linalg.norm(self.tilt)), float(np.linalg.norm(theta))
-        error = rounding(n, d, self.clamp, self.strength, pull, length, self.slack)
+        error = rounding(n, d, self.clamp, self.strength, pull, length)
         return float((np.linalg.norm(g) + error) * (1 + gamma_up(d + 4)))
 
     def _summed(self, of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
@@ -554,9 +541,7 @@ def radius(records: int, strength: float, pull: float) -> float:
     return (pull + math.sqrt(pull**2 + 2 * strength * records)) / strength * COVER
 
 
-def rounding(
-    records: int, width: int, clamp: float, strength: float, pull: float, length: float, slack: float = 0.0
-) -> float:
+def rounding(records: int, width: int, clamp: float, strength: float, pull: float, length: float) -> float:
     """Bound on what the gradient of so many records, as computed, errs by, l2.
 
     Args:
@@ -564,18 +549,18 @@ def rounding(
         length: |theta|.
     """
     chain = min(records, _ROWS) + -(-records // _ROWS) + 8
-    each = gamma_up(width + 4) * length / 4 + 8 * UNIT + (clamp + length / 4) * slack
+    each = gamma_up(width + 4) * length / 4 + 8 * UNIT
     total = gamma_up(chain) * (records * clamp + strength * length + pull) + records * each
     return total * (1 + NORM_SLACK) ** 2 * COVER
 
 
-def least_tolerance(records: int, width: int, clamp: float, strength: float, pull: float, slack: float) -> float:
+def least_tolerance(records: int, width: int, clamp: float, strength: float, pull: float) -> float:
     """A tolerance that rounding leaves room for whatever the data: four times what any gradient near a solution errs by.
 
     Args:
         records, pull: bounds, all of it public.
     """
-    return next_up(4 * rounding(records, width, clamp, strength, pull, 2 * radius(records, strength, pull), slack))
+    return next_up(4 * rounding(records, width, clamp, strength, pull, 2 * radius(records, strength, pull)))
 
 
 def tilted_iterations(records: int, clamp: float, strength: float, pull: float, tolerance: float) -> int:

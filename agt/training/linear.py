@@ -42,7 +42,6 @@ Formal guarantees
         e = h g(w) R_t + 16 J^1.5 u (sigmoid and softmax: margins of 8 u and (J + 8) u each; the rest is the subtraction);
       - the sum of up to n_max products errs by g(n_max + 2) n_max (C + e) in norm: each coordinate by g sum |c||phi_j|,
         and the norm of a sum is at most the sum of norms;
-      - features that are known up to ``slack`` (models/features.py) add n_max (C + h R_t) slack;
       - the last line rounds four times: 4 u (a_t R_t + s_t n_max (C + e)).
     Both runs err, so computed parameters differ by at most k rho + 2 W with W = sum_t tau_t prod_{s > t} a_s, which is at
     most k (rho + 2 W) = k rho_fp for k >= 1. The same D twice, in another order or with other threads: 2 W.
@@ -172,7 +171,6 @@ class LinearSetting:
         training: the schedule, and lambda.
         plan: the plan of batches, B and n_max with it.
         relation: which datasets are neighbours.
-        slack: bound on how far computed features are from a function of the record alone.
     """
 
     loss: LinearLoss
@@ -180,17 +178,16 @@ class LinearSetting:
     training: TrainingConfig
     plan: BatchPlan
     relation: RelationConfig
-    slack: float = 0.0
 
     @classmethod
-    def of(cls, recipe: Recipe, records: int, width: int, slack: float = 0.0) -> "LinearSetting":
+    def of(cls, recipe: Recipe, records: int, width: int) -> "LinearSetting":
         """For a number of records, which matters only where no size was declared.
 
         Raises:
             ConfigError: a loss that no closed form covers, or sizes of batches out of range.
         """
         loss = LinearLoss.of(recipe.training, recipe.classes)
-        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation, slack)
+        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation)
 
     @property
     def rate_limit(self) -> float:
@@ -325,8 +322,7 @@ def _step_rounding(setting: LinearSetting, at: Schedule, radius: float) -> float
     """tau of one step, of up to n_max records, from a theta of norm at most ``radius`` (see above)."""
     loss, n_max = setting.loss, setting.plan.n_max
     error = loss.smoothness * gamma_up(setting.width) * radius + 16 * loss.outputs**1.5 * UNIT
-    total = n_max * (error + (loss.reach + loss.smoothness * radius) * setting.slack)
-    total += gamma_up(n_max + 2) * n_max * (loss.reach + error)
+    total = n_max * error + gamma_up(n_max + 2) * n_max * (loss.reach + error)
     tau = at.step * total + 4 * UNIT * (at.keep * radius + at.step * n_max * (loss.reach + error))
     return tau * COVER + TINY
 
@@ -379,7 +375,6 @@ class LinearTrained:
 def train_linear(
     recipe: Recipe,
     records: Records,
-    slack: float = 0.0,
     average: int = 1,
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
@@ -389,7 +384,6 @@ def train_linear(
     Args:
         recipe: how to train; boxes alone have a use for its grid.
         records: labels, and public features [n, w] of norm at most 1.
-        slack: bound on how far the features are from a function of each record alone.
         average: the model is the mean of this many last iterates.
         on_progress: called every few steps.
         checkpoints: what a killed run goes on from (training/checkpoint.py).
@@ -399,7 +393,7 @@ def train_linear(
             a unit with too many rows.
         UnsoundError: a parameter became NaN or infinite.
     """
-    setting = LinearSetting.of(recipe, len(records), records.features.shape[1], slack)
+    setting = LinearSetting.of(recipe, len(records), records.features.shape[1])
     loss, plan = setting.loss, setting.plan
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)
@@ -420,7 +414,7 @@ def train_linear(
 
 def batches_of(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
     """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew each time."""
-    if plan.count > 1 or plan.slices.count > 1:
+    if plan.count > 1:
         yield from plan.batches(units)
     else:
         (everyone,) = replace(plan, epochs=1).batches(units)

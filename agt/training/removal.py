@@ -122,7 +122,7 @@ class RemovalProblem:
 
     Attributes:
         config: the certificate's settings.
-        setting: width, plan, relation and slack; its loss has the constants that certificates need.
+        setting: width, plan and relation; its loss has the constants that certificates need.
         objective: L without b.
         tilt: the draw of b, [J, d].
     """
@@ -230,7 +230,7 @@ class RemovalProblem:
         setting, length = self.setting, np.array([self.length(self.config.tolerance)])
         still = self.objective.strength * length + _longest(self.tilt)
         sizes = np.array([setting.plan.n_max * self.loss.reach])
-        one = self.objective.rounding(length, still, sizes, setting.plan.n_max, setting.width, setting.slack)
+        one = self.objective.rounding(length, still, sizes, setting.plan.n_max, setting.width)
         return float(one[0]) * math.sqrt(setting.loss.outputs) * COVER
 
 
@@ -291,7 +291,7 @@ def minimise(
     weight, taken = np.zeros_like(tilt) if start is None else start.astype(np.float64), 0
     if state := checkpoints.last():
         weight, taken = state.tensors["weight"].numpy(), state.step
-    slope_at = partial(objective.slope, features=features, targets=targets, tilt=tilt, slack=problem.setting.slack)
+    slope_at = partial(objective.slope, features=features, targets=targets, tilt=tilt)
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
     for step in range(min(taken, STEPS - 1), STEPS):  # of one that was stopped at the end, the last again
         slope, hessian = slope_at(weight), objective.hessian(weight, features)

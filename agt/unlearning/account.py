@@ -207,7 +207,7 @@ class Done:
         records: that were removed from the run's state; 0 where the request is noted and pending.
         seconds: of the method.
         words: a line each.
-        facts: its own flat numbers: members and slices trained again, bounds, noise.
+        facts: its own flat numbers: members trained again, bounds, noise.
         training: seconds that training the run took; None: not recorded.
     """
 

@@ -31,8 +31,6 @@ Formal guarantees
     Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed and downdated. The new
     weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength. ``TINY``: squares in
     norms may underflow.
-    Features that are known up to ``slack`` (models/features.py) put H0 off by (2 h + gamma |w0|) slack for each record, and
-    K by 2 slack; the force and measured gradients charge it themselves.
 
 Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003], theorems 1 and 4, corollaries 1 and 2; method.md section 7.
 
@@ -271,7 +269,6 @@ class RemovableHead:
         objective: loss and strength.
         weight, tilt: w and b, [J, d].
         residual: bound on the gradient that is left, l2 over all outputs.
-        slack: bound on how far features are from a function of each record alone.
         reference: w0, [J, d].
         factors: the Hessian at w0 over the records that are left, of each output; of squares, one for all.
         gram: K = X'X over them.
@@ -283,7 +280,6 @@ class RemovableHead:
     weight: np.ndarray
     tilt: np.ndarray
     residual: float
-    slack: float = 0.0
     reference: np.ndarray = field(init=False)
     factors: list[Factor] = field(init=False)
     gram: BoundedMatrix = field(init=False)
@@ -298,21 +294,20 @@ class RemovableHead:
         tilt: np.ndarray,
         features: np.ndarray,
         targets: np.ndarray,
-        slack: float = 0.0,
     ) -> "RemovableHead":
         """Of any weights on the data: matrices formed, the residual measured. Arguments as for ``Objective.slope``.
 
         Raises:
             UnsoundError: a record of norm above 1, rounding included.
         """
-        head = cls(objective, weight, tilt, objective.slope(weight, features, targets, tilt, slack).bound, slack)
+        head = cls(objective, weight, tilt, objective.slope(weight, features, targets, tilt).bound)
         head.settle(features)
         return head
 
     @classmethod
-    def of(cls, objective: Objective, state: RemovalState, slack: float = 0.0) -> "RemovableHead":
+    def of(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
         """Of a state whose matrices were formed over its records, as training and ``settle`` leave them."""
-        head = cls(objective, state.weight, state.tilt, state.residual, slack)
+        head = cls(objective, state.weight, state.tilt, state.residual)
         head._hold(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
 
@@ -370,7 +365,7 @@ class RemovableHead:
             raise ValueError(f"{len(features)} records cannot be removed of {self.count} with these others left")
         x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
-        force = self.objective.force(self.weight, x, targets, self.slack)
+        force = self.objective.force(self.weight, x, targets)
         before, self.residual = self.residual, math.inf  # of the records that are left nothing is known until the end
         if remaining is None:
             self._downdate(x)
@@ -395,7 +390,7 @@ class RemovableHead:
             raise ValueError(f"{len(features)} records are given, and {self.count} are left")
         self.residual, best = math.inf, self.weight
         for _ in range(PASSES):
-            slope = self.objective.slope(self.weight, features, targets, self.tilt, self.slack)
+            slope = self.objective.slope(self.weight, features, targets, self.tilt)
             helped = slope.bound <= self.residual / 2
             if slope.bound < self.residual:
                 self.residual, best = slope.bound, self.weight
@@ -426,29 +421,21 @@ class RemovableHead:
 
     def _hold(self, reference: np.ndarray, hessian: np.ndarray, products: np.ndarray, norm: float, count: int) -> None:
         """Matrices as they were formed over ``count`` records; ``norm``: bound on |X|_2 of the features as computed."""
-        off = self.objective.hessian_rounding(reference, count) + self._blur(reference, count)
-        unknown = 2 * count * self.slack * COVER
+        off = self.objective.hessian_rounding(reference, count)
         self.reference, self.count = reference, count
         self.factors = [Factor(BoundedMatrix.of(matrix, off)) for matrix in hessian]
-        self.gram = BoundedMatrix.of(products, gram_rounding(count) + unknown)
-        self.norm = math.sqrt(norm**2 + unknown) * COVER
+        self.gram = BoundedMatrix.of(products, gram_rounding(count))
+        self.norm = norm * COVER
 
     def _downdate(self, x: np.ndarray) -> None:
         """Take the records' part out of the matrices that are kept."""
         problem, count = self.objective, len(x)
-        off = problem.hessian_rounding(self.reference, count) + self._blur(self.reference, count)
+        off = problem.hessian_rounding(self.reference, count)
         roots = np.sqrt(problem.curvatures(logits_in(x, self.reference)))
         for output, factor in enumerate(self.factors):
             factor.remove(roots[:, output : output + 1] * x, off)
-        self.gram.remove(x, gram_rounding(count) + 2 * count * self.slack * COVER)
+        self.gram.remove(x, gram_rounding(count))
         self.count -= count
-
-    def _blur(self, reference: np.ndarray, count: int) -> float:
-        """What the records' unknown digits put their part of a Hessian off by, Frobenius."""
-        longest = float(np.linalg.norm(reference, axis=1).max())
-        return (
-            count * (2 * self.objective.smoothness + self.objective.gamma * longest) * self.slack * (1 + self.slack) * COVER
-        )
 
     def _step(self, force: Slope, before: float) -> NewtonStep:
         """Move by v, H0 v = force as nearly as it is solved, from a residual of at most ``before``."""
@@ -463,7 +450,7 @@ class RemovableHead:
     def _moved(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(w + v, [4, J] what ``NewtonStep`` adds up: solved, curved, fresh and moved of each output)."""
         parts, moved = np.zeros((4, len(force))), np.array(self.weight)
-        lever = self.objective.gamma / 2 * (1 + self.slack) * self.norm
+        lever = self.objective.gamma / 2 * self.norm
         steepest = self.objective.smoothness * self.norm**2 + self.objective.strength
         for output, wanted in enumerate(force):
             step, left = self.factors[output if len(self.factors) > 1 else 0].solve(wanted)

@@ -1,19 +1,18 @@
-"""Sharded, isolated, sliced, aggregated training (Bourtoule et al. 2021): after a removal, only what it touched is trained.
+"""Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices): after a removal, only what it
+touched is trained.
 
 Formal guarantees of ``retrain_affected``
     The result is what training on the data as they are now gives, bit for bit, if what else bits depend on (code, machine,
     threads: ``ShardRecord.made``) is the same. A member is a function of the records of its own shard, in an order of their
-    own, and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of
-    its shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
-    differs, which is a function of the slices before (training/batches.py); from its beginning, where that state was made
-    by other code or threads, or where features are made from the public rows of its shard, of all its slices. So it does
-    not matter which records are gone, nor whether anybody still knows their ids, and a shard is touched by its own requests
-    alone, since a unit's shard and slice are keyed hashes of its id.
+    own, and of settings and public constants (training/ensemble.py). It is kept if and only if the
+    digest of its shard is the one that it was trained on; else it is trained from its beginning. So
+    it does not matter which records are gone, nor whether anybody still knows their ids, and a shard
+    is touched by its own requests alone, since a unit's shard is a keyed hash of its id.
     What could tie members to the number of all records does not. The declared size, the normaliser and what the recipe
-    settles from them are public constants; where no size is declared, a member's come from its own shard, and slices,
-    whose early states would then depend on later records, are refused (``BatchPlan``). Threads are divided by the number of
-    members, not of those that are trained. Features that were whitened by public rows are compared, and other rows refused;
-    a linear head's constants are compared as it is read (``LinearModel.load``).
+    settles from them are public constants; where no size is declared, a member's come from its own
+    shard. Threads are divided by the number of members, not of those that are trained. Features
+    that were whitened by public rows are compared, and other rows refused; a linear head's
+    constants are compared as it is read (``LinearModel.load``).
 
 What a run's certificates say about removals: which conditions that needs, and what of an answer then stands.
 
@@ -60,7 +59,7 @@ Formal guarantees of ``answerable``
     Without certificates all distances are 0, and a member is known if and only if nothing waits for it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +67,11 @@ import numpy as np
 
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import vote_counts
-from agt.data.dataset import Dataset
+from agt.data.dataset import Dataset, fingerprint
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact
 from agt.models.features import FeatureMap
-from agt.models.model import KINDS, EnsembleModel, ShardRecord, fit_members, load_members, made_by, shard_digests
+from agt.models.model import KINDS, EnsembleModel, ShardRecord, fit_members, load_members
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
@@ -88,16 +87,11 @@ class Retrained:
 
     Attributes:
         model: on the data as they are now.
-        begun: member -> the first slice, from 0, that it was trained on again; the others were kept.
+        trained: the members that were trained again; the others were kept.
     """
 
     model: EnsembleModel
-    begun: Mapping[int, int]
-
-    @property
-    def slices(self) -> int:
-        """How many stages of training there were."""
-        return sum(self.model.settings.ensemble.slices - first for first in self.begun.values())
+    trained: tuple[int, ...]
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -107,9 +101,9 @@ class Retrained:
         return tuple(key for key in keys if any(node.get(key) != made[0].get(key) for node in made))
 
     @property
-    def stage(self) -> int:
-        """Steps of one stage of one member's training: of SGD, or what a minimiser would list."""
-        return self.model.plan.steps // self.model.settings.ensemble.slices
+    def steps(self) -> int:
+        """Steps of one member's training: of SGD, or what a minimiser would list."""
+        return self.model.plan.steps
 
 
 def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgress = lambda progress: None) -> Retrained:
@@ -128,25 +122,21 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
     if not problem.settings.ensembled:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     try:
-        kept = [ShardRecord.read(shelf.part(member_folder(index)), ensemble.slices) for index in range(ensemble.members)]
+        kept = [ShardRecord.read(shelf.part(member_folder(index))) for index in range(ensemble.members)]
     except ConfigError as error:
         raise CheckError(f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}") from None
-    begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)
-    shared = problem.settings.certificate.features.public == "train"  # by a shard's slices
-    for index, records in enumerate(dealt):
-        differs = [now != then for now, then in zip(shard_digests(records, ensemble), kept[index].digests, strict=True)]
-        if any(differs):
-            begun[index] = differs.index(True) if kept[index].made == now_made and not shared else 0
-    whole = [index for index in range(ensemble.members) if index not in begun]
+    dealt = parts(problem.dataset.train, ensemble)
+    touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
+    whole = [index for index in range(ensemble.members) if index not in touched]
     members: dict[int, Any] = dict(zip(whole, load_members(kind, problem, shelf, whole), strict=True))
     for index, member in members.items():
         _check_features(member, problem.dataset.bare.with_shard(dealt[index], None))
     shards = dict(enumerate(kept))
-    states = {index: kept[index].states[:first] for index, first in begun.items()}
-    for index, (member, shard) in zip(begun, fit_members(kind, problem, list(begun), states, on_progress), strict=True):
+    fitted = fit_members(kind, problem, touched, on_progress)
+    for index, (member, shard) in zip(touched, fitted, strict=True):
         members[index], shards[index] = member, shard
     order = range(ensemble.members)
-    return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), begun)
+    return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), touched)
 
 
 def _check_features(member: Any, shard: Dataset) -> None:

@@ -737,7 +737,7 @@ class Sides:
     def _gradient(self, model: RemovalModel, rows: RemovedRows) -> np.ndarray:
         gone, objective = self.train.take(rows), model.known.objective
         targets = objective.targets(gone.labels, model.problem.classes)
-        return objective.force(model.state.weight, model.phi(gone.features), targets, model.features.slack).gradient.ravel()
+        return objective.force(model.state.weight, model.phi(gone.features), targets).gradient.ravel()
 
     def _noise(self, side: str, n: int) -> np.ndarray:
         """Noise of one coordinate, drawn as the product draws it: once for each side, for all directions and attacks."""

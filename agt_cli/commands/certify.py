@@ -8,12 +8,12 @@ import pandas as pd
 from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
-from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
 from agt_cli.report.console import Console
+from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.report_md import (

@@ -17,7 +17,6 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
 from agt.data.files import CsvFormat
-from agt.data.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError, few
@@ -29,6 +28,7 @@ from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
+from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
@@ -91,7 +91,7 @@ class InspectSettings:
             )
 
     def inspect(self) -> Inspection:
-        """Look at the file. Raises DataMissing or DataError (agt.data.inspect)."""
+        """Look at the file. Raises DataMissing or DataError (agt_cli.runs.inspect)."""
         path = locate(self.file, self.data_dir, "the file or data_dir")
         given = {"separator": self.separator, "encoding": self.encoding}
         return inspect_table(

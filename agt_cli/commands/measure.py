@@ -12,7 +12,6 @@ import numpy as np
 
 from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
 from agt.data.dataset import Dataset
-from agt.data.inspect import UNWRITABLE
 from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
@@ -30,6 +29,7 @@ from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
+from agt_cli.runs.inspect import UNWRITABLE
 from agt_cli.runs.prepare import RunSettings, data_files, settings_of
 
 KINDS = (

@@ -13,12 +13,13 @@ from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import Offer, Plan, plan
 from agt.mechanisms.published import MECHANISMS
-from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.configuration import only_keys
+from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import Curves, curves
 from agt_cli.report.markdown import document, markdown_table, plain
+from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 from agt_cli.report.report_md import (
@@ -93,7 +94,11 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
     caption = draw(record, dataset, planned)
-    advice = [*_refusal(opened.conditions), *planned.advice, *([f"Note: {APART}."] if trained.settings.noise else ())]
+    advice = [
+        *_refusal(opened.conditions),
+        *plan_words.advice(planned),
+        *([f"Note: {APART}."] if trained.settings.noise else ()),
+    ]
     report = plan_report(dataset, words, advice, planned, opened.conditions, caption, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
@@ -175,7 +180,7 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
     chart = Curves(
         *(FIGURE, "queries", "accuracy", "queries", "expected accuracy", dataset),
         panels="panel",
-        finding=planned.verdict.removesuffix("."),
+        finding=plan_words.verdict(planned).removesuffix("."),
         level=planned.evidence.accuracy,
         floor=planned.evidence.majority,
     )
@@ -206,7 +211,7 @@ def plan_report(
     tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
     return document(
         f"# What private answers would cost: {plain(dataset)}",
-        f"**{plain(quality.verdict or planned.verdict)}**",
+        f"**{plain(quality.verdict or plan_words.verdict(planned))}**",
         [f"accuracy without noise {rate_words(evidence.accuracy)}; the same answer to all: {always}", *advice],
         *figures_section(dataset, {FIGURE: caption}),
         "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "

@@ -21,14 +21,12 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from pydantic import BeforeValidator, Field
 
-from agt.data.inspect import Column, Inspection
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.claims import too_much
 from agt.mechanisms.composition import MOST_EPS
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
-from agt.quality import Quality, RateEstimate, rate_words, share
 from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
@@ -37,7 +35,9 @@ from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, bound, da
 from agt_cli.configuration import composed, only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
+from agt_cli.report.quality import Quality, RateEstimate, rate_words, share
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 
 QUESTIONS = ("label", "id", "unit_rows", "public", "purpose", "eps")

@@ -1,10 +1,8 @@
-"""agt tune: settings chosen on public rows, by folds, as an experiment file; or privately, with the chosen weights."""
+"""agt tune: settings chosen on public rows, by folds, as an experiment file."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -13,35 +11,24 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from agt.certificates.conditions import Condition
 from agt.data.dataset import UNLABELLED, DataError, PublicRows, Records
 from agt.errors import ConfigError, nearest
-from agt.facts import Grounds, declared
-from agt.mechanisms.claims import Output, Statement, of_release
-from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
-from agt.mechanisms.weights import rows_of, weights_budget
+from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
-from agt.models.portable import CLAIM, check_printable
-from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
-from agt.tuning import SCORES, Candidate, TuningObjective, best, linear_head, standard_error
-from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, still_chosen, words_of, write_experiment
+from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, words_of, write_experiment
 from agt_cli.configuration import chosen_options
-from agt_cli.releasing.ledgers import unit_of
-from agt_cli.releasing.payer import NoLedger, Spending, payer_of, people_of, spending, unfinished
-from agt_cli.releasing.release import TotalConfig, write_weights
+from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
 from agt_cli.report.report_md import tune_report
-from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, data_files, encoder_of, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, settings_of
+from agt_cli.runs.tuning import SCORES, Candidate, TuningObjective, best, standard_error
 
 Changes = Mapping[str, Any]
 """Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are changed alone."""
 
 _TIMES = (0.25, 0.5, 2, 4)
-_EXACT: tuple[Changes, ...] = ({"map": "relu", "count": 256}, {"map": "crosses", "count": 256})
-_MAPS: tuple[Changes, ...] = (*_EXACT, {"map": "fourier", "count": 256}, {"map": "landmarks", "count": 256})
 
 
 @schema
@@ -50,26 +37,20 @@ class TuneConfig:
 
     Attributes:
         public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training records marked public.
-        private: choose by private tuning instead, and release the chosen weights.
         grid: key -> values, every combination of which is a candidate; None: ``neighbours``.
         folds: of the public rows.
         objective: what is compared: accuracy; the fraction right and certified at ``k``; the expected accuracy of released
             weights at total.eps and total.delta.
         k: a distance.
         name: of the experiment file; None: the dataset's with _tuned.
-        trials: private: how many candidates are tried, a random number.
-        seed: private: of a simulation; None: the operating system draws.
     """
 
     public: Annotated[str, Field(min_length=1)] | None = None
-    private: bool = False
     grid: Mapping[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
     folds: Annotated[int, Field(ge=2, le=100)] = 5
     objective: TuningObjective = "certified"
     k: Annotated[int, Field(ge=1)] = 20
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
-    trials: Trials = Field(default_factory=Trials)
-    seed: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def words(self) -> str:
@@ -103,15 +84,12 @@ class Choice:
         return ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
 
 
-def choices(
-    config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, exact: bool = False, public: str | None = None
-) -> list[Choice]:
+def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, public: str | None = None) -> list[Choice]:
     """Every candidate, validated before any data is read.
 
     Args:
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
-        exact: without a grid, leave out features that are known up to rounding alone.
         public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them; None: none of those.
 
     Raises:
@@ -120,13 +98,13 @@ def choices(
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
     if grid is None:
-        each: Iterator[Changes] = neighbours(base, exact, public)
+        each: Iterator[Changes] = neighbours(base, public)
     else:
         each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     return [Choice(changes, changed, settings_of(changed)) for changes in each for changed in [_changed(base, changes)]]
 
 
-def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | None = None) -> Iterator[Changes]:
+def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator[Changes]:
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
     public features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
@@ -137,10 +115,10 @@ def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | Non
         scaled = training[name] * times
         yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
-    able = {"crosses": "crosses" in dataset, "landmarks": public is not None}  # a table's columns; rows declared public
-    for features in _EXACT if exact else _MAPS:
-        if chosen == "none" and able.get(features["map"], True):
-            yield {"certificate.features": {**features, **({"public": public} if features["map"] == "landmarks" else {})}}
+    if chosen == "none":
+        yield {"certificate.features": {"map": "relu", "count": 256}}
+    if chosen == "none" and public is not None:
+        yield {"certificate.features": {"map": "landmarks", "count": 256, "public": public}}
     if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
@@ -216,132 +194,11 @@ class TuningData:
             raise ConfigError(
                 "tune.public: no training record is marked public, and private ones are not for choosing settings by: give "
                 "dataset.public=COLUMN, tune.public=FILE with labelled public rows, or tune.public=test, which declares "
-                "test records and labels public; without any of them, tune.private=true pays for it"
+                "test records and labels public"
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(f"tune.public={self.which}: a row has no label, and settings are chosen by labels")
         return rows
-
-
-NOTHING = "the number of trials, drawn at random, was none: nothing is released, and the budget is spent all the same"
-
-
-@dataclass(frozen=True)
-class PrivateTuning:
-    """A private choice among candidates.
-
-    Attributes:
-        tune: how.
-        total: the budget of all of it.
-        given: the settings that candidates change, and what they were chosen on.
-        choices: the candidates.
-        path: of the experiment with the settings chosen.
-    """
-
-    tune: TuneConfig
-    total: TotalConfig
-    given: Choice
-    choices: Sequence[Choice]
-    path: Path
-
-    def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
-        """Prepare the release, say on disk what it spends, draw it and write it."""
-        seed, data = self.tune.seed, TuningData(self.tune.public, console)
-        randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
-        contestants, conditions = self._contestants(data)
-        mechanism = TunedWeights.of(
-            self.tune.trials, float(self.total.eps or 0.0), self.total.delta, self.tune.public is None
-        )
-        release, simulated = prepare_tuned(contestants, mechanism, conditions), randomness.simulated
-        loaded, name, guarantee = data.prepared(self.given).loaded, "private tuning", mechanism.guarantee
-        check_printable(loaded, release.words())
-        subject, people = {"data_digest": loaded.digest}, people_of(loaded, self.given.settings, self.given.config)
-        earlier = [] if simulated else unfinished(record, subject)
-        record.environment(**subject, dataset=loaded.name, data_files=data_files(self.given.settings.source))
-        record.conditions(conditions)
-        with nullcontext(NoLedger()) if simulated else payer_of(record.config.get("ledger"), people, record) as payer:
-            receipt = payer.debit(people.charge(guarantee, Output.WEIGHTS.value, name), 1)
-            said, account = release.words(simulated, payer.words(receipt)), payer.position(receipt)
-        claim = of_release(release, name, words=said, simulated=simulated, account=account)
-        words = [*claim.words, *earlier]
-        about = Spending("weights", name, str(guarantee), release.spent, 0, loaded.name, simulated, receipt.facts)
-        with spending(record, subject, about):
-            lines, result = self._publish(release.draw(randomness), contestants, data, claim, record)
-            record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
-            publishable = None if simulated else PUBLISHED["tune"]
-            listed = [*lines, *words, *(f"candidate: {choice.words}" for choice in self.choices)]
-            report = predict_report(
-                loaded.name, "Any number of queries", f"weights from {name}", listed, publishable, record
-            )
-            record.report(report)
-            record.finish()
-        for line in (*lines, *in_brief(words)):
-            console.say(line)
-        return {"metrics": record.metrics, "claim": words[0], "words": words, **result}
-
-    def _contestants(self, data: TuningData) -> tuple[list[Contestant], tuple[Condition, ...]]:
-        """The candidates' heads, untrained, and conditions a to g of all of them together."""
-        given, contestants = self.given.settings, []
-        for choice in self.choices:
-            same = choice.settings.relation == given.relation
-            if not same or unit_of(choice.config) != unit_of(self.given.config):
-                raise ConfigError(
-                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
-                )
-        chosen = still_chosen(given.choices, given.training.chosen_from, data.prepared(self.given).loaded, given.source)
-        for choice in self.choices:
-            dataset = data.prepared(choice).dataset
-            rows = dataset.train if self.tune.public is None else data.rows(choice)
-            contestants.append(Contestant(linear_head(dataset, replace(choice.settings, choices=chosen)), rows))
-            rows_of(contestants[-1].model, "private tuning", given.relation.unit_rows)  # refused before anything is paid
-        facts = [
-            declared(
-                "the candidates that private tuning chose from are public constants (tune.grid)",
-                "one of them is there because of results on the private records",
-            )
-        ]
-        if self.tune.public is not None:
-            facts.append(
-                declared(
-                    f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
-                    "one of them is private, or is among them because of private ones",
-                )
-            )
-        each = [contestant.model.conditions for contestant in contestants]
-        together = [_together(same) for same in zip(*each, strict=True)]
-        return contestants, tuple(c.and_(*facts) if c.letter == "e" else c for c in together)
-
-    def _publish(
-        self,
-        drawn: Tuned | None,
-        contestants: Sequence[Contestant],
-        data: TuningData,
-        claim: Statement,
-        record: RunRecord,
-    ) -> tuple[list[str], dict[str, Any]]:
-        """Write what was drawn; nothing of the trials that lost."""
-        if drawn is None:
-            return [NOTHING], {}
-        choice, model, released = self.choices[drawn.candidate], contestants[drawn.candidate].model, drawn.released
-        record.add_metrics(chosen=drawn.candidate, score=drawn.score, simulated=int(released.simulated))
-        config = {**choice.config, "training": {**choice.config["training"], "chosen_on": "data"}}
-        write_experiment(self.path, config, f"chosen by private tuning on the training records: {choice.words}")
-        lines, result = write_weights(
-            model, released, config_with_constants(config, data.prepared(choice).loaded), claim, record
-        )
-        lines = [
-            f"chosen: {choice.words}; score {drawn.score:g}",
-            *lines,
-            f"experiment: {self.path}: certificates of a run with these settings carry no privacy claim (condition e): its "
-            "data chose them",
-        ]
-        return lines, {"chosen": dict(choice.changes), "score": drawn.score, "experiment": str(self.path), **result}
-
-
-def _together(conditions: Sequence[Condition]) -> Condition:
-    """One condition of several candidates: every fact that any of them rests on."""
-    facts = dict.fromkeys(fact for condition in conditions for fact in condition.grounds.facts)
-    return replace(conditions[0], grounds=Grounds(tuple(facts)))
 
 
 OWN = ("tune", "total")
@@ -384,22 +241,18 @@ class PublicTuning:
         return {"metrics": record.metrics, "chosen": dict(choice.changes), "experiment": str(self.path)}
 
 
-def configure(config: Mapping[str, Any]) -> PublicTuning | PrivateTuning:
+def configure(config: Mapping[str, Any]) -> PublicTuning:
     """Validate the settings of every candidate, before any data is read."""
     tune, total = validate(TuneConfig, config.get("tune"), "tune"), validate(TotalConfig, config.get("total"), "total")
     given = {key: value for key, value in config.items() if key not in OWN}
     public = tune.public or "train"
-    landmarks = public if not tune.private and public in get_args(PublicRows) else None
-    candidates = choices(given, tune.grid, exact=tune.private and tune.public is None, public=landmarks)
+    landmarks = public if public in get_args(PublicRows) else None
+    candidates = choices(given, tune.grid, public=landmarks)
     path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
-    if tune.private:
-        if total.eps is None:
-            raise ConfigError("total.eps: private tuning spends it: say how much, such as total.eps=1")
-        return PrivateTuning(tune, total, Choice({}, given, settings_of(given)), candidates, path)
     return PublicTuning(tune, total, candidates, path)
 
 
-def run(tuning: PublicTuning | PrivateTuning, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, Any]:
     """Choose, write the record and the experiment, and say it."""
     return tuning.run(record, console)
 

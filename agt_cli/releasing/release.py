@@ -49,13 +49,12 @@ from agt.mechanisms.claims import (
 )
 from agt.mechanisms.composition import LEAST, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
+from agt.mechanisms.planning import Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
 from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable, drawn_by
 from agt.numeric import Randomness
-from agt.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt.settings import NonNegative, Positive, schema, validate
 from agt.targets import imported
 from agt_cli.configuration import digest_of
@@ -64,6 +63,7 @@ from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run, open_run
+from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import in_brief, predict_report
 from agt_cli.runs.prepare import certifying
@@ -545,8 +545,7 @@ def plan_release(request: ReleaseRequest, randomness: Randomness) -> PlannedLabe
     planned: PlannedNumber | PlannedWeights
     if config.weights is not None:
         released, drawn_by = earlier_weights(config.weights, config.weights_digest, request.trained)
-        shrink = config.given.get("shrink", drawn_by.shrink)
-        return PlannedWeights(request, replace(drawn_by, shrink=shrink), randomness, replace(released, shrink=shrink))
+        return PlannedWeights(request, drawn_by, randomness, released)
     mechanism = config.mechanism(opened.model.problem.classes, len(opened.queries))
     if isinstance(mechanism, Mechanism):
         return PlannedLabels(request, mechanism, randomness)
@@ -627,8 +626,7 @@ def write_weights(
         source: the settled configuration of the dataset (``prepare.settled``); None: queries pass an encoder.
         claim: of the release.
     """
-    shrink = {"shrink": True} if released.shrink else {}
-    record.released_weights(released.weight, {**released.described, "simulated": released.simulated, **shrink})
+    record.released_weights(released.weight, {**released.described, "simulated": released.simulated})
     if released.simulated:
         return ["no folder release: a simulation is none"], {}
     if source is None or (head := model.release_head) is None:
@@ -665,10 +663,15 @@ def earlier_weights(folder: Path, digest: str | None, trained: Run) -> tuple[Rel
         wrong = f"released by {name}: its folder answers by itself: agt predict release={folder / 'release'}"
     elif constants.get("simulated"):
         wrong = "a simulation (drawn with a seed), which guarantees nothing: release without seed"
+    elif constants.get("shrink"):
+        wrong = (
+            "released with mechanism.shrink=true, by which this version does not answer: its folder "
+            "does, with the version that made it"
+        )
     else:
-        mechanism = ReleaseWeights(mu=float(constants["mu"]), shrink=constants.get("shrink", False))
+        mechanism = ReleaseWeights(mu=float(constants["mu"]))
         noise = float(constants["sigma"]), float(constants["step"])
-        return ReleasedWeights(weight, mechanism.guarantee, *noise, simulated=False, shrink=mechanism.shrink), mechanism
+        return ReleasedWeights(weight, mechanism.guarantee, *noise, simulated=False), mechanism
     raise ConfigError(f"mechanism.weights={folder}: {wrong}")
 
 
@@ -731,8 +734,7 @@ def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: R
     evidence = Evidence.of(certificates, known, classes, counting)
     weights = weights_on_offer(model, records.features, known, config.given.get("weight_decay"))
     drawn, _ = _mechanism(name, release.claim.guarantee, classes)
-    way = SHRUNK if config.given.get("shrink") else drawn.name
-    share = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
+    share = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[drawn.name].expected(drawn.guarantee)
     if labels is None:  # what training recorded of the test records stands for the queries' own labels
         metrics, basis = opened.trained.finished.metrics, f"{rate_words(share)} of the labels as without noise, "
         truth, verdict = metrics.get("test_accuracy", 1.0), metrics.get("test_verdict")

@@ -31,8 +31,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from agt.certificates.box import Certificates
-from agt.quality import rate_words
 from agt_cli.report.markdown import DPI, clip
+from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.report_md import Subject, within
 
@@ -310,7 +310,6 @@ def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float,
 # Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm, comparisons grey.
 STYLES: dict[str, dict[str, Any]] = {
     "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
-    "release_weights mechanism.shrink=true": {"color": "0.25", "linestyle": "--", "marker": "p"},
     "noisy_statistics": {"color": "black", "linestyle": "-.", "marker": "X"},
     "randomized_response": {"color": "#08306b", "linestyle": "-", "marker": "o"},
     "gaussian_margin": {"color": "#2171b5", "linestyle": "--", "marker": "s"},

@@ -5,7 +5,7 @@
     model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>", "upper.<name>"
     model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
     members/000/...                                          an ensemble's members, each with the files of its model
-    members/000/shard.json, slices/001.safetensors, ...      what it was trained on, by digest; states on the way
+    members/000/shard.json     what it was trained on, by digest
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
     labels.csv, or labels.parquet where the queries came as a parquet file too large to be held: a release's answers

@@ -6,8 +6,8 @@ from typing import Any
 
 from agt.data.dataset import Records
 from agt.errors import few
-from agt.quality import rate_words
 from agt_cli.report.markdown import bullets, document, plain
+from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, to_yaml
 
 
@@ -52,7 +52,7 @@ def in_brief(words: Iterable[str]) -> list[str]:
     return [*(re.sub(scope, "", line) for line in words), "in full: report.md"]
 
 
-PUBLISHED = {"tune": "The folder `release`, and `released_weights.safetensors`", "measure": "`dataset.yaml`"}
+PUBLISHED = {"measure": "`dataset.yaml`"}
 """What may be published of releases that no training run was made for, by command."""
 
 

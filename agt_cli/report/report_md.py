@@ -24,12 +24,12 @@ from agt.data.dataset import ROWS, UNLABELLED, Dataset, Records
 from agt.facts import Standing
 from agt.models.model import Model
 from agt.problem import Settings
-from agt.quality import Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt.relations import RELATIONS
 from agt.settings import CertificateConfig, RelationConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, bullets, document, markdown_table, plain
+from agt_cli.report.quality import Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 

@@ -31,7 +31,6 @@ from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
 from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter
 from agt.problem import Problem, Settings
-from agt.quality import Judged, Quality
 from agt.relations import RELATIONS
 from agt.settings import (
     CertificateConfig,
@@ -56,6 +55,7 @@ from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
+from agt_cli.report.quality import Judged, Quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import judge, train_report, write_quality
 from agt_cli.usage import OLD_SPELLINGS

@@ -257,7 +257,7 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     was = cast(RemovalModel, load(problem, job.run))
     phi, labels = training_rows(problem, was.features)
     targets = was.known.objective.targets(labels, problem.classes)
-    head = RemovableHead.of(was.known.objective, was.state, was.features.slack)
+    head = RemovableHead.of(was.known.objective, was.state)
     measured = was.budget is None or was.config.bound == "measured"  # then it may be what training may leave
     total = was.config.tolerance if measured or was.budget is None else was.budget  # what the noise hides
     started = time.perf_counter()
@@ -321,17 +321,15 @@ def _newton_lines(count: int, stages: Sequence[str], model: RemovalModel, distan
 
 
 SISA_EXACT = (
-    "the model is what training without the erased records gives: members whose shard lost none were kept, the others were "
-    "trained again from the state before the first slice that lost one"
+    "the model is what training without the erased records gives: members whose shard lost none were "
+    "kept, the others were trained again"
 )
 SISA_SHARDS = (
-    "shards and slices are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
+    "shards are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
     "have chosen whom to erase by shard; fresh=true deals everybody anew"
 )
 SAME_CODE = proved("all members were trained by the same code, on machines of one kind, with as many threads")
-SAME_SLICES = proved(
-    "members were kept only where the digest of each slice of their shard is the one that they were trained on"
-)
+SAME_SHARDS = proved("members were kept only where the digest of their shard is the one that they were trained on")
 
 
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -354,23 +352,19 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         )
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, settings, done.model, seconds)
-    members, slices = len(done.model.members), settings.ensemble.slices
+    members, trained = len(done.model.members), len(done.trained)
     facts = {
-        "members_retrained": len(done.begun),
+        "members_retrained": trained,
         "members": members,
-        "slices_retrained": done.slices,
-        "slices": members * slices,
-        "steps_retrained": done.slices * done.stage,
-        "steps_of_all": members * slices * done.stage,
+        "steps_retrained": trained * done.steps,
+        "steps_of_all": members * done.steps,
     }
-    words = f"{len(done.begun)} of {members} members were trained again"
-    if slices > 1:
-        words += ": {slices_retrained} of {slices} slices, {steps_retrained} of {steps_of_all} steps".format(**facts)
+    words = f"{trained} of {members} members were trained again"
     changed = void(
         "not bit for bit a training of today: members that were kept were trained before "
         f"{', '.join(done.changed)} changed; each is still what that training made of records that all remain"
     )
-    facts_of_bits = (SAME_SLICES, changed if done.changed else SAME_CODE)
+    facts_of_bits = (SAME_SHARDS, changed if done.changed else SAME_CODE)
     promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), facts_of_bits)
     return Removal(promise, job.count, seconds, facts, (words,))
 

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import file_digest
@@ -55,7 +55,7 @@ WITHOUT_DIGEST = (
     "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list shows "
     "there alone"
 )
-RELEASED = {  # files that say, or are, what was given away -> which commands write them
+RELEASED = {  # files that say, or are, what was given away -> which commands write them, or did (tune)
     "spent.json": ("train", "tune", "measure", "predict"),
     "claim.json": ("tune", "measure", "predict"),
     "released_weights.json": ("tune", "predict"),
@@ -194,12 +194,20 @@ class Record(Run):
     @cached_property
     def rebuilt_model(self) -> Model | None:
         """Of a training run, without its data, as its record makes it; None: it has none, or it could not be made here."""
-        with self.findings.looking("model"):
+        with self.findings.looking("model"), self._naming_version():
             model = _model_of(self) if self.command == "train" else None
             if model is not None:
                 _check_model(self, model)
             return model
         return None
+
+    @contextmanager
+    def _naming_version(self) -> Iterator[None]:
+        """Say which version made what this version no longer reads."""
+        try:
+            yield
+        except Superseded as error:
+            raise Superseded(f"made by agt {self.environment.get('agt')}: {error}") from None
 
     @property
     def classes(self) -> list[str]:

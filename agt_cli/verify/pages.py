@@ -52,7 +52,7 @@ TITLES = {  # of report.md, by command
         *("Figures", "Can a privacy guarantee rest on this?", "Setting"),
     ),
     "predict": ("What is guaranteed", "What may be published", "Setting"),
-    "tune": ("What is guaranteed", "What may be published", "Setting"),
+    "tune": ("Setting",),
     "measure": ("What is guaranteed", "What may be published", "Setting"),
 }
 _BESIDE_CLAIM = re.compile(  # what a release says of its files and counts, and of earlier attempts
@@ -60,7 +60,6 @@ _BESIDE_CLAIM = re.compile(  # what a release says of its files and counts, and 
     r"|no folder release: |answered \d|[\d.e-]+ of the queries are certified up to |weights released earlier "
     r"|an earlier attempt |\d+ labels were paid for )"
 )
-_OF_TUNING = re.compile(r"- (chosen|experiment|candidate): ")
 OLDER = "written by agt {}, and this is {}: their words may differ"
 
 
@@ -82,7 +81,9 @@ def check_page(record: Record, trained: Record | None) -> str | None:
     """report.md says what the other files do, and report.html what report.md does."""
     if not record.holds("report.md"):
         return None
-    if (version := record.environment.get("agt")) != __version__:
+    version = record.environment.get("agt")
+    privately_tuned = record.command == "tune" and bool(record.spent)  # by an earlier version
+    if version != __version__ or privately_tuned:
         record.findings.unchecked("report", OLDER.format(version, __version__))
         return None
     text, conditions = record.read("report.md", MAX_PAGE_BYTES).decode(), record.conditions
@@ -151,8 +152,7 @@ def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
     if title == "## What is guaranteed" and not by_lines(record):
         before, found, after = text.partition(derived)
         rest = (line for line in (*before.splitlines(), *after.splitlines()) if line)
-        beside = [_BESIDE_CLAIM, *([_OF_TUNING] if record.command == "tune" else [])]
-        return bool(found) and all(any(pattern.match(line) for pattern in beside) for line in rest)
+        return bool(found) and all(_BESIDE_CLAIM.match(line) for line in rest)
     loose = ("## What is guaranteed", "## The noisy weights", "## Removing records later")
     waiting = title == "## Results" and "waiting" in record.metrics  # how many, and since when, is in the training run
     return derived in text if title in loose or waiting else derived == text

@@ -12,7 +12,7 @@ are those of one version of agt. Nothing of somebody else's code is loaded.
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from typing import Any, cast
@@ -48,7 +48,6 @@ from agt.mechanisms.composition import GaussianDP, Guarantee, PureDP, guarantee_
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.published import CertifiedQuantile
-from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
@@ -65,7 +64,7 @@ from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines
 LABEL_COLUMNS = ["record_id", "label"]
 DATASET_FILE = "dataset.yaml"
 MAX_CLASSES = 10_000
-PRICE = "the settings are one of "  # of weights that were chosen by private tuning: their guarantee is the total
+PRICE = "the settings are one of "  # weights that an earlier version tuned privately: their guarantee is the total
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
 _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")
 FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
@@ -76,13 +75,6 @@ def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
     """The guarantee with these parameters, among others that are none. Raises KeyError, ConfigError: there is none."""
     keys = tuple(key for key in ("eps", "delta", "mu") if parameters.get(key) is not None)
     return guarantee_of({"kind": _KINDS[keys], **{key: parameters[key] for key in keys}})
-
-
-def tuned(config: Mapping[str, Any]) -> TunedWeights:
-    """Private tuning with the settings of ``agt tune``."""
-    tune, budget = config["tune"], config["total"]
-    trials: Trials = validate(Trials, tune["trials"], "tune.trials")
-    return TunedWeights.of(trials, float(budget["eps"]), float(budget["delta"]), tune["public"] is None)
 
 
 def measurement(config: Mapping[str, Any]) -> Measurement:
@@ -277,8 +269,15 @@ def _check_free(record: Record) -> tuple[str, ...]:
 
 
 def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """Weights from private tuning: their budget and claim."""
-    return _check_budgeted(record, tuned, "private tuning", Output.WEIGHTS, record.config["tune"].get("seed"))
+    """What private tuning of an earlier version released: nobody works its price out again."""
+    if record.spent:
+        version = record.environment.get("agt")
+        record.findings.unchecked(
+            "claim",
+            f"private tuning by agt {version}, which later versions do not do: only that version "
+            "works its budget out again",
+        )
+    return ()
 
 
 def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
@@ -289,39 +288,22 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         if noted.get("claim") != (price := f"{mechanism.guarantee} for {neighbours_of(mechanism.relation)}"):
             raise Broken(f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, and it was for {price}")
         record.findings.ok(DATASET_FILE, f"measured, as it says: {price}")
-    return _check_budgeted(record, measurement, Measurement.name, Output.CONSTANTS, None)
-
-
-def _check_budgeted(
-    record: Record, mechanism_of: Callable[[Mapping[str, Any]], Claimable], name: str, output: Output, seed: object
-) -> tuple[str, ...]:
-    """A release whose total is its guarantee, and that comes from no finished training run."""
     if not record.spent:
         if record.holds(CLAIM_FILE):
             record.findings.problem("budget", f"{CLAIM_FILE} claims a release, and no spent.json says what it spends")
         return ()
-    simulated = _is_simulated(record, seed)
+    simulated = _is_simulated(record, None)
     with record.findings.looking("claim"):
-        mechanism = mechanism_of(record.config)
+        mechanism = measurement(record.config)
         if record.relation is None:
             raise Broken("config.yaml names no relation")
-        granted = claim(record.conditions, record.relation, mechanism, output=output)
+        granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
         release = Release(granted, _draw_nothing, (), None, noisy=False)
-        _compare_spent(record, release, name, simulated)
+        _compare_spent(record, release, Measurement.name, simulated)
         claimed = _read_claim(record, simulated)
-        if isinstance(mechanism, TunedWeights):
-            release = replace(release, price=mechanism.price(_candidates(claimed)))
-        _compare_claim(claimed, release, name, record)
+        _compare_claim(claimed, release, Measurement.name, record)
         return granted.text, *release.spent
     return ()
-
-
-def _candidates(claimed: Statement) -> int:
-    """How many private tuning chose from, which its words alone say."""
-    match = re.search(rf"{PRICE}(\d+) ", "\n".join(claimed.words))
-    if match is None:
-        raise Broken(f"{CLAIM_FILE} does not say of how many candidates its settings are one")
-    return int(match[1])
 
 
 def _is_simulated(record: Record, seed: object) -> bool:
@@ -399,8 +381,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
         return None
     mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
-    shrink = {"shrink": True} if getattr(mechanism, "shrink", False) else {}
-    derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated, **shrink}
+    derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
         raise Broken(f"{WEIGHTS_FILE} is not what the mechanism draws with: {difference}")
     return f"{', '.join(f'{name} = {value:.6g}' for name, value in drawn.items() if name != 'step')}: worked out again"

@@ -323,6 +323,12 @@ certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
 runs -m limit=1,2 | 2 | -m: agt runs keeps no record
 train certificate.length=4 | 2 | certificate.length=4: the curvature tube was removed
+{HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
+{HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
+{HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: slices of shards were removed
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: shrinkage of released weights was removed
+tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: private tuning was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json

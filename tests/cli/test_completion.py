@@ -39,8 +39,8 @@ WORDS = [
     ("train certificate=erm certificate.t", {"certificate.tolerance="}),
     ("train dataset=table dataset.", {"dataset.path=", "dataset.label="}),
     (
-        "train certificate=stability model=linear certificate/features=crosses certificate.features.",
-        {"certificate.features.order="},
+        "train certificate=stability model=linear certificate/features=relu certificate.features.",
+        {"certificate.features.radius="},
     ),
     ("train --js", {"--json"}),
     ("predict mechanism=gaussian_margin mechanism.m", {"mechanism.mu="}),

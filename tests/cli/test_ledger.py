@@ -304,14 +304,8 @@ def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path
         "noise.delta=1e-5",
         "ledger=people",
     )
-    head = [word for word in VISITS if not word.startswith("kgrid")]
-    private = ("tune", *head, "tune.private=true", "total.eps=1", "ledger=people", "tune.grid={training.caution: [1, 2]}")
-    for line in (noise, private):
-        agt(*line, BY_CUSTOMER[0], "relation.unit_rows=5", "-q", "--json").ended(0)
-        agt(*line, "dataset.unit=customer").ended(2)
-    gridded = (*private[:-1], "tune.grid={relation.unit_rows: [1]}")
-    said = agt(*gridded, *BY_CUSTOMER, "tune.name=other")
-    assert (said.code, "one claim is about one relation and one unit" in said.err) == (2, True), said.err
-    debits = agt("ledger", "show", "people", "--json").json["debits"]
-    assert [debit["unit"] for debit in debits] == 2 * [{"column": "customer", "rows": 5}]
-    assert [debit["mechanism"] for debit in debits] == ["noise in training", "private tuning"]
+    agt(*noise, BY_CUSTOMER[0], "relation.unit_rows=5", "-q", "--json").ended(0)
+    agt(*noise, "dataset.unit=customer").ended(2)
+    (debit,) = agt("ledger", "show", "people", "--json").json["debits"]
+    assert debit["unit"] == {"column": "customer", "rows": 5}
+    assert debit["mechanism"] == "noise in training"

@@ -69,9 +69,9 @@ def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
 
 
 def test_plane_map_and_public_features(agt: Agt) -> None:
-    features = ("certificate.features.map=fourier", "certificate.features.count=40")
+    features = ("certificate.features.map=relu", "certificate.features.count=40")
     said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2").ended(0)
-    assert "40 random fourier features" in (Path(said.json["run"]) / "report.md").read_text()
+    assert "40 random relu features" in (Path(said.json["run"]) / "report.md").read_text()
     _, folder = certified(agt, said.json["run"], "map_resolution=24")
     data = pd.read_csv(folder / "figures" / "plane_map.csv")
     assert len(data) == 24 * 24

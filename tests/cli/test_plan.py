@@ -13,8 +13,8 @@ from commands import figures_drawn
 from PIL import Image
 
 from agt.mechanisms.published import MECHANISMS
-from agt.quality import rate_words
 from agt_cli.cli import main
+from agt_cli.report.quality import rate_words
 
 from .conftest import Agt, Said
 from .test_predict import RUNS

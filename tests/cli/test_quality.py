@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.quality import rate_words, share
 from agt_cli.cli import main
+from agt_cli.report.quality import rate_words, share
 
 from .conftest import Agt, Said
 

@@ -22,7 +22,7 @@ TABLE = (
     *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.classes=[no, yes]", "dataset.declared_size=150"),
     *("relation.unit_rows=2", "compute.threads=1", "dataset.bins=0"),
 )
-SLICED = (*TABLE, "ensemble.members=3", "ensemble.slices=2", "training.epochs=6")
+MEMBERS = (*TABLE, "ensemble.members=3", "training.epochs=6")
 BOXES = ("model=mlp", "model.hidden=[3]", "training=generic", "certificate=box", "kgrid.max=2", "compute.kernel=reference")
 
 
@@ -58,15 +58,15 @@ def gone(agt: Agt, folder: Path, *settings: str) -> tuple[Run, Run]:
 
 
 def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(agt: Agt, tmp_path: Path) -> None:
-    whole, fresh = gone(agt, tmp_path, *SLICED, *BOXES)
+    whole, fresh = gone(agt, tmp_path, *MEMBERS, *BOXES)
     with RunRecord(tmp_path / "next", "train", whole.config) as record:
         removal = sisa(job_of(whole), record, Console(quiet=True))
     after = open_run(tmp_path / "next", "train")
     assert states(after) == states(fresh) != states(whole)
     assert removal.facts["members_retrained"] == 1
     assert removal.facts["members"] == 3
-    assert removal.facts["steps_retrained"] < removal.facts["steps_of_all"]
-    assert removal.words[0].startswith("1 of 3 members were trained again: ")
+    assert removal.facts["steps_retrained"] * 3 == removal.facts["steps_of_all"]
+    assert removal.words == ("1 of 3 members were trained again",)
     assert removal.promise.exact
     assert not removal.promise.adaptive, "the key is the one that earlier answers came from"
     assert [fact.standing for fact in removal.promise.assumptions] == [Standing.PROVED] * 2
@@ -109,7 +109,7 @@ def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Pa
 
 def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
     write(tmp_path)
-    for name, settings in (("one", TABLE), ("many", SLICED), ("noisy", (*TABLE, *BOXES, "noise.epsilon=1"))):
+    for name, settings in (("one", TABLE), ("many", MEMBERS), ("noisy", (*TABLE, *BOXES, "noise.epsilon=1"))):
         assert agt("train", *settings, f"hydra.run.dir={name}", "-q").code == 0
     one, many, noisy = (open_run(tmp_path / name, "train") for name in ("one", "many", "noisy"))
     for method, job, words in (
@@ -125,7 +125,7 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
 
 def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(agt: Agt, tmp_path: Path) -> None:
     write(tmp_path)
-    lines = (*SLICED, *BOXES, "training.chosen_on=public", "hydra.run.dir=run", "-q")
+    lines = (*MEMBERS, *BOXES, "training.chosen_on=public", "hydra.run.dir=run", "-q")
     assert agt("train", *lines).code == 0
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "anew", "train", run.config) as record:

@@ -1,4 +1,4 @@
-"""agt tune: an experiment chosen on public rows, of which private records know nothing; and weights chosen privately."""
+"""agt tune: an experiment chosen on public rows, of which private records know nothing."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-
-from agt.ledger.book import AdmittedTable, Population
-from agt.ledger.ledger import Ledger
-from agt.mechanisms.composition import Allowance
-from agt.mechanisms.tuning import Trials
-from agt.numeric import SeededRandomness
 
 from .conftest import Agt, Said
 
@@ -27,7 +21,6 @@ TABLE = (
     "+dataset.numeric={a: [-4, 4], b: [-4, 4]}",
 )
 GRID = "tune.grid={training.caution: [0.5, 1.0, 2.0], dataset.bins: [4, 8]}"
-PRIVATE = ("tune.private=true", "training.chosen_on=public", "total.eps=1")
 QUIET = ("-q", "--json", "tune.k=3", "tune.folds=3", GRID)
 
 
@@ -109,73 +102,11 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
         (("tune.public=test", "tune.name=a/b"), "tune.name"),
         (("tune.public=test", "certificate=box"), "certificate"),
         (("tune.public=t.csv", "dataset.label=z"), "z"),
-        (("tune.private=true", "training.chosen_on=public"), "total.eps: private tuning spends it"),
-        (
-            (*PRIVATE, "tune.grid={certificate.features: [{map: fourier, count: 8}]}"),
-            "certificate.features.map=fourier: cosines are computed to within rounding",
-        ),
-        (("tune.private=true", "total.eps=1"), "condition e (public preprocessing and choices) does not hold"),
-        ((*PRIVATE, "total.delta=0"), "total.delta"),
-        ((*PRIVATE, "tune.trials.mean=1"), "tune.trials.mean"),
-        ((*PRIVATE, "dataset.unit=p"), "rows and relation.unit_rows is 1"),
-        ((*PRIVATE, "dataset.declared_size=20"), "training.batch.n_max is"),
+        (("tune.private=true", "total.eps=1"), "tune.private=true: private tuning was removed"),
+        (("tune.trials.mean=2",), "tune.trials.mean=2: private tuning was removed"),
     ],
 )
 def test_what_is_refused_names_its_key(agt: Agt, more: tuple[str, ...], text: str) -> None:
     write()
     agt("tune", *TABLE, "tune.k=3", "-q", *more).ended(2, text)
     assert not Path("conf").exists()
-    assert not list(Path("outputs").rglob("spent.json")), "nothing is paid for it"
-
-
-def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
-    write()
-    said = agt("tune", *TABLE, *QUIET, *PRIVATE, "total.eps=2").ended(0)
-    record, words = Path(said.json["run"]), said.json["words"]
-    assert "(2, 1e-05)-differentially private" in said.json["claim"]
-    assert any("the price of choosing: in all (2, 1e-05)" in line for line in words)
-    assert any("candidates that private tuning chose from are public constants" in line for line in words)
-    assert (record / "spent.json").exists()
-    files = {"release.json", "weights.npz", "README.md", "claim.json", "manifest.json"}
-    assert {p.name for p in (record / "release").iterdir()} == files
-    constants = json.loads((record / "released_weights.json").read_text())
-    assert (constants["eps"], constants["delta"]) == (2, 1e-5)
-    assert "mu" not in constants, "one trial's budget is not the release's"
-    numbers = json.loads((record / "metrics.json").read_text())
-    assert set(numbers) >= {"chosen", "score"}
-    assert not {name for name in numbers if "trial" in name or name == "k"}
-    answered = agt("predict", f"release={record / 'release'}", "inputs=t.csv", "-q", "--json").ended(0)
-    assert words[1] in answered.json["words"], "the price goes with the weights"
-    e = condition_e(agt("train", "experiment=table_tuned", "-q", "--json"))
-    assert (e["standing"], "by looking at results on this data" in e["why"]) == ("not held", True)
-
-
-def test_private_tuning_is_debited_before_it_draws(agt: Agt) -> None:
-    write()
-    asked = ("tune", *TABLE, *QUIET, *PRIVATE, "tune.trials.mean=2", "ledger=people")
-    names = iter(("tune.name=a", "tune.name=b", "tune.name=c", "tune.name=d"))
-    data = agt("tune", *TABLE, *QUIET, *PRIVATE, "tune.seed=1").json["run"]
-    digest = json.loads((Path(data) / "env.json").read_text())["data_digest"]
-    people = Population("people", "one customer", "add_remove", Allowance(1.5, 1.2e-4))
-    with Ledger.create(Path("ledgers/people.ledger"), people) as ledger:
-        assert "was not admitted" in agt(*asked, next(names)).err
-        ledger.admit(AdmittedTable("t", digest), "one customer")
-    said = agt(*asked, next(names)).ended(0)
-    assert "entry 3 of it counts this" in str(said.json["words"])
-    assert json.loads((Path(said.json["run"]) / "claim.json").read_text())["account"]["entry"] == 3
-    assert agt(*asked, next(names)).code == 3
-    assert "are in the ledger of people" in agt(*asked[:-1], next(names)).err, "not beside it either"
-
-
-def test_trials_scored_on_public_rows_and_a_simulation(agt: Agt) -> None:
-    write()
-    private = (*PRIVATE, "tune.public=test", "tune.seed=1", "tune.trials.eta=null")
-    said = agt("tune", *TABLE, *QUIET, *private).ended(0)
-    assert said.json["claim"].startswith("SIMULATION")
-    assert 0 <= said.json["score"] <= 1
-    assert not (Path(said.json["run"]) / "release").exists()
-    assert any("which trials are scored on, are public with their labels" in line for line in said.json["words"])
-    none = next(s for s in range(99) if Trials(mean=1.01, eta=None).draw(SeededRandomness(s)) == 0)
-    said = agt("tune", *TABLE, *QUIET, *private, "tune.trials.mean=1.01", f"tune.seed={none}", "tune.name=none").ended(0)
-    assert "chosen" not in said.json
-    assert "was none: nothing is released" in (Path(said.json["run"]) / "report.md").read_text()

@@ -28,7 +28,6 @@ PUBLIC = "training.chosen_on=public"
 TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", PUBLIC, "model=linear")
 LINEAR = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
-GRID = "tune.grid={training.epochs: [1, 2]}"
 PAID = ("ledger=people", "mechanism=gaussian_margin", "mechanism.mu=0.1")
 SURE = "confidence=0.999999"  # draws are the operating system's
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -56,14 +55,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
     "predict/paid": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
     "predict/again": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
-    "tune/private": (
-        "tune",
-        *LINEAR,
-        "tune.private=true",
-        "ledger=none",
-        *WEIGHTS[1:],
-        GRID,
-    ),
 }
 
 
@@ -151,7 +142,7 @@ def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = 
 # -- folders that are what was made ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*RUNS, "predict/weights/release", "tune/private/release"])
+@pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
 def test_what_was_made_verifies(made: Path, agt: Agt, name: str) -> None:
     said = agt("verify", str(made / name), f"digest={digest(made / name)}", "--json", "-q").ended(0)
     assert said.json["verifies"] is True
@@ -369,12 +360,6 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "",
         "not what config.yaml makes it",
     ),
-    "a lower price of choosing": (
-        "tune/private",
-        dict.fromkeys(("claim.json", "report.md"), ("price of choosing: in all (1,", "price of choosing: in all (0,")),
-        "claim",
-        "the price of choosing: in all (1,",
-    ),
     "a smaller budget in the record": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(eps=0.1)},
@@ -512,8 +497,6 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
                 BELOW,
             ),
             "of weights": ("predict/weights", "report.md", ("(1, 1e-05)", "(0.1, 1e-05)"), BELOW),
-            "of tuning": ("tune/private", "report.md", ("(1, 1e-05)", "(0.1, 1e-05)"), BELOW),
-            "what tuning publishes": ("tune/private", "report.md", ("are for the data owner", "too"), "below '## What may"),
             "declaration": ("predict/labels", "report.md", ("broken if one", "sound even if one"), BELOW),
             "first sentence": ("certify/c", "report.md", ("**On the 20 test", "**Not on the 20 test"), "begins"),
             "a sentence before the first": (

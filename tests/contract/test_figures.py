@@ -10,7 +10,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from agt.quality import rate_words
 from agt_cli.report import figures
 from agt_cli.report.figures import (
     BINS,
@@ -29,6 +28,7 @@ from agt_cli.report.figures import (
     map_levels,
     ordered,
 )
+from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord
 
 

@@ -81,7 +81,7 @@ EXAMPLES = {
     **{f"{name} margins": Example.of(certificate=name, members=3, **MARGINS, **TRAINED[name]) for name in VOTING},
     **{f"{name} of 3 classes": Example.of(3, **{"certificate": name} | settings) for name, settings in TRAINED.items()},
     "stability on random features": Example.of(certificate="stability", features="relu", **TRAINED["stability"]),
-    "erm on crosses": Example.of(certificate="erm", features="crosses", **TRAINED["erm"]),
+    "erm on random features": Example.of(certificate="erm", features="relu", **TRAINED["erm"]),
     "votes under substitute": Example.of(certificate="votes", members=14, relation="substitute"),
     "one head under flip": Example.of(certificate="votes", relation="flip"),
     "erm under flip": Example.of(certificate="erm", relation="flip", **TRAINED["erm"]),
@@ -91,7 +91,7 @@ EXAMPLES = {
     ),
     "votes under flip": Example.of(3, certificate="votes", members=4, relation="flip"),
     "votes of logistic regressions": Example.of(3, certificate="votes", members=9, learner="logistic"),
-    "votes on crosses": Example.of(3, certificate="votes", members=9, features="crosses"),
+    "votes on random features": Example.of(3, certificate="votes", members=9, features="relu"),
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
 }
 examples = pytest.mark.parametrize("name", EXAMPLES)
@@ -253,14 +253,14 @@ SPOILING: tuple[Callable[[Path], None], ...] = (undefined, renamed, cut, swapped
 
 def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
     """Members, features and landmarks of petabytes in config.yaml, beside files of a few bytes."""
-    crosses = FeaturesConfig(map="crosses", count=2**20)
+    many = FeaturesConfig(map="relu", count=2**20)
     for name, members in (("votes", 9999), ("erm", 1)):
         problem = fitted(name).model.problem
         settings = replace(problem.settings, ensemble=replace(problem.settings.ensemble, members=members))
         untrained = {"votes": VotesModel.untrained, "erm": LinearModel.untrained}[name]
-        model: Any = untrained(replace(problem, settings=settings), FeatureMap(crosses, 2))
+        model: Any = untrained(replace(problem, settings=settings), FeatureMap(many, 2))
         weight = model.weight if name == "votes" else model.trained.weight
-        assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 3, weight.itemsize)
+        assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 1, weight.itemsize)
     shelf: Any = SimpleNamespace(folder=Path("folder"), read=lambda name: save({}))
     landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")
     problem = fitted("erm").model.problem

@@ -161,12 +161,12 @@ def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
         ErmConfig(features=features, tolerance=1e-7) if erm else StabilityConfig(features=features, average=average)
     )
     content = setting.content and not case.public
-    dtype = "float64" if features.map == "fourier" else str(rng.choice(["float64", "float64", "float32"]))
+    dtype = str(rng.choice(["float64", "float64", "float32"]))
     return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
 
 
 def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
-    name = str(rng.choice(["none", "none", "relu", "fourier"]))
+    name = str(rng.choice(["none", "relu"]))
     whiten = float(rng.choice([0.0, 0.0, 0.5, 1.0]))
     public = None if not whiten else "train" if rng.random() < 0.4 else "test"
     radius = None if rng.random() < 0.7 else 2.0
@@ -268,8 +268,8 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     examples = replace(records, features=features(records.features, setting.dtype))
     recipe = case.recipe(setting.relation, dtype=setting.dtype)
     if isinstance(certificate, ErmConfig):
-        return train_erm(recipe, examples, features.slack, certificate.tolerance), features
-    return train_linear(recipe, examples, features.slack, certificate.average), features
+        return train_erm(recipe, examples, certificate.tolerance), features
+    return train_linear(recipe, examples, certificate.average), features
 
 
 # -- neighbours built to hurt, as ``agt audit certificate`` builds them ----------------------------------------------------

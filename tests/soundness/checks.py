@@ -21,7 +21,7 @@ from agt.data.dataset import Records
 from agt.kernels.select import pick_kernel
 from agt.models.heads import ACTIVATIONS
 from agt.settings import ComputeConfig, TrainingConfig
-from agt.training.batches import Recipe, Slices
+from agt.training.batches import Recipe
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
 
@@ -45,7 +45,6 @@ class Case:
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
         zero: the first weights are 0.
         noise: standard deviation of DP-SGD's noise on each step's direction, one seeded draw for every dataset.
-        slices: joining in one after another.
         training: settings that differ from the defaults.
     """
 
@@ -58,7 +57,6 @@ class Case:
     dyadic: bool = False
     zero: bool = False
     noise: float = 0.0
-    slices: int = 1
     width: int = WIDTH
     channels: int = 0
     pooled: bool = False
@@ -72,8 +70,7 @@ class Case:
 
     def recipe(self, relation: str, ks: tuple[int, ...] = (0,), dtype: str = "float64", **compute: object) -> Recipe:
         """How it trains under a relation; no size is declared."""
-        recipe = make_recipe(self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute)
-        return replace(recipe, slices=Slices(self.slices))
+        return make_recipe(self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute)
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
@@ -127,7 +124,6 @@ CASES = (
     Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
     Case("convolutions", (3,), channels=2, training={"momentum": 0.3, "lr": 0.05}),
     Case("noise", (4,), noise=0.3, training={"momentum": 0.3, "lr": 0.05}),
-    Case("slices", (4,), n=30, slices=3, training={"momentum": 0.3, "lr": 0.1, "batch": {"count": 2}}),
     Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
     # From 16 outputs on, the fast kernel's products are vectorised, and summed in double precision.
     Case("wide", (20, 17), training={"lr": 0.05}),

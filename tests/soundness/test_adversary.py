@@ -28,7 +28,7 @@ from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
 from agt.training import ensemble, linear
-from agt.training.batches import BatchPlan, Slices
+from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
 from agt.training.loop import TrainingRun
@@ -251,11 +251,6 @@ def batches_by_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BatchPlan, "batches", batches)
 
 
-def slices_by_index(patch: pytest.MonkeyPatch) -> None:
-    """A record's slice is its position: one removal lets later records join in earlier."""
-    patch.setattr(Slices, "of", lambda self, units: np.arange(len(units)) * self.count // max(len(units), 1))
-
-
 def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     """Bounds on a record's gradient clip each position's share, and add up what is left."""
 
@@ -278,7 +273,6 @@ WARM = Setting(BINARY, "paper_privacy", "linear box")
 FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
 BCE = {"loss": "binary_cross_entropy"}
 NOISY = Setting(Case("noisy", noise=3.0, training=BCE), "remove", "linear box")
-SLICED = Setting(Case("sliced", slices=3, training=BCE), "remove", "linear box")
 CONVOLVED = Setting(Case("convolved", channels=2, n=40, training={**BCE, "lr": 0.3}), "remove", "convolutions")
 OPPOSED = Setting(
     Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
@@ -325,7 +319,6 @@ BROKEN = {
     "warm-started selection": Broken(warm_start, WARM, "nested"),
     "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
     "noise that knows the data": Broken(noise_that_knows_the_data, NOISY, "contained"),
-    "slices by position": Broken(slices_by_index, SLICED, "contained"),
     "clipped at each position": Broken(clipped_at_each_position, CONVOLVED, "crash", seed=1),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
     "softmax clamped": Broken(clamped_softmax, SOFTMAX, "contained"),

@@ -265,10 +265,10 @@ def test_a_gram_that_lost_too_much_is_caught():
     assert truth(case, 1) > case.head.residual
 
 
-def one_product(objective, weight, x, t, slack=0.0):
+def one_product(objective, weight, x, t):
     """``Objective.force`` in one product over all records, added up in turn, charged as if it were in pieces."""
     slopes = objective.slopes(x @ weight.T, t)
-    return replace(Objective.force(objective, weight, x, t, slack), gradient=np.cumsum(slopes * x, axis=0)[-1:])
+    return replace(Objective.force(objective, weight, x, t), gradient=np.cumsum(slopes * x, axis=0)[-1:])
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -305,15 +305,6 @@ def test_many_rows_at_once_are_subtracted_as_they_are_charged():
     kept.remove(rows, gram_rounding(n))
     true = n * EXACT(value) ** 2
     assert size(n - true - kept.matrix) <= kept.error < size(true - np.cumsum(rows * rows)[-1:])
-
-
-def test_slack_is_charged():
-    case = problem("logistic", n=50)
-    exact = replace(case.head.factors[0].kept)
-    blurred = RemovableHead.formed(case.objective, case.head.weight, case.tilt, case.x, case.t, slack=1e-6)
-    assert blurred.factors[0].kept.error > exact.error + 50 * 1e-6 / 2
-    assert blurred.residual > case.head.residual
-    assert blurred.norm > case.head.norm
 
 
 def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():

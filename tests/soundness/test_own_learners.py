@@ -20,7 +20,7 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.models import own_votes
 from agt.models.own_votes import OwnVotesModel
-from agt.settings import OwnVotesConfig, RelationConfig, validate
+from agt.settings import RelationConfig
 from agt.training.ensemble import shards
 from agt.training.learners import Learner, Shard, check_again, single_threaded
 
@@ -159,11 +159,7 @@ def test_what_ends_the_process_is_one_more_that_raises() -> None:
     assert trained(own_learners.leaving).raised.all()
 
 
-def test_cosines_and_too_many_classes_are_refused() -> None:
-    with pytest.raises(ConfigError, match="cosines may differ"):
-        validate(
-            OwnVotesConfig, {"learner": {"_target_": "a.b"}, "features": {"map": "fourier", "count": 2}}, "certificate"
-        )
+def test_too_many_classes_are_refused() -> None:
     x, y = np.zeros((4, 1)), np.array([0, 1, 2, 32_768])
     with pytest.raises(ConfigError, match="32,769 classes are more than the 32,767"):
         agt.fit(x, y, certificate="votes", members=2, declared=agt.Declared(classes=range(32_769)))

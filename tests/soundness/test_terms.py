@@ -29,13 +29,11 @@ from agt.facts import grounds, proved, void
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
-from agt.mechanisms import tuning
 from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
 from agt.mechanisms.mechanism import GaussianRule, N, rule_of
 from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.published import NoisyArgmax, two_sided_geometric
-from agt.mechanisms.tuning import ORDERS, Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RemovalConfig
@@ -351,11 +349,6 @@ def test_noise_on_weights_is_what_they_move_over_mu(mu: float) -> None:
     assert noise_scale(0.7, GaussianDP(mu)) * mu >= 0.7 * (1 - 1e-15)
 
 
-def test_weights_and_score_of_a_private_trial_share_its_budget() -> None:
-    tuned = TunedWeights.of(Trials(), 1.0, 1e-5, private_score=True)
-    assert tuned.weights.mu**2 + tuned.score.mu**2 <= tuned.trial.mu**2
-
-
 # -- the second head -------------------------------------------------------------------------------------------------------
 
 
@@ -395,26 +388,6 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     with pytest.raises(CheckError, match="not the one"):
         opened.debit(CHARGE, 1)
     assert opened.book.spent == Cost()
-
-
-def test_the_price_of_trials_is_no_less_between_two_points_of_its_grid() -> None:
-    """log W of the module's proof, looked at ten times as finely."""
-    trials, mu = Trials(mean=10.0, eta=1.0), 0.5
-    gamma, worst = trials.gamma, trials._worst(mu)
-    outside = np.expm1(np.linspace(0, -math.log(gamma), 10 * 2**13)) * gamma / (1 - gamma)
-    t, other = np.log(gamma + (1 - gamma) * outside), np.log(gamma + (1 - gamma) * ndtr(ndtri(np.minimum(outside, 1)) + mu))
-    for place in (10, 60, 119):
-        order = ORDERS[place]
-        most = math.log(trials._mean(gamma)) + 2 * (math.log(gamma) + float((-order * t + (order - 1) * other).max()))
-        assert worst[place] > most
-
-
-def test_a_finer_grid_makes_the_price_of_trials_no_higher(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials, prices = Trials(mean=10.0, eta=0.4), []
-    for points in (2**8 + 1, 2**10 + 1):  # the points of one are among those of the other
-        monkeypatch.setattr(tuning, "_POINTS", points)
-        prices.append(trials._worst(0.5))
-    assert (prices[0] > prices[1])[40:].all()
 
 
 # -- eigenvalues -----------------------------------------------------------------------------------------------------------

@@ -110,15 +110,11 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
 @pytest.mark.parametrize("key", ["agt", "drawn by the owner"])
 def test_each_member_has_the_units_that_the_hash_under_the_key_gives_it(key: str) -> None:
     """By BLAKE2b as its paper's library has it: two ensembles of one key, and no others, deal alike."""
-    units, ensemble = np.array([f"person {at}" for at in range(200)]), EnsembleConfig(members=7, slices=3, key=key)
+    units, ensemble = np.array([f"person {at}" for at in range(200)]), EnsembleConfig(members=7, key=key)
 
-    def dealt(kind: str, count: int) -> list[int]:
-        secret = blake2b(f"{kind}/{key}".encode(), digest_size=32).digest()
-        hashes = (blake2b(name.encode(), digest_size=8, key=secret).digest() for name in units.tolist())
-        return [int.from_bytes(digest, "little") % count for digest in hashes]
-
-    assert shards(units, ensemble).tolist() == dealt("shard", 7)
-    assert ensemble.dealing.of(units).tolist() == dealt("slice", 3)
+    secret = blake2b(f"shard/{key}".encode(), digest_size=32).digest()
+    hashes = (blake2b(name.encode(), digest_size=8, key=secret).digest() for name in units.tolist())
+    assert shards(units, ensemble).tolist() == [int.from_bytes(digest, "little") % 7 for digest in hashes]
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "remove"])
@@ -222,7 +218,6 @@ def test_the_exponential_of_logistic_regression() -> None:
 
 def test_what_votes_are_not_proved_for_is_refused() -> None:
     refused(
-        (agt.errors.ConfigError, "fourier", lambda: trained(features="fourier")),
         (agt.errors.ConfigError, r"ensemble\.members", lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes")),
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (

@@ -35,7 +35,6 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.published import CertifiedQuantile, GaussianArgmax, NoisyArgmax, ProposeTestRelease
-from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import mills_delta, written
 from agt.training.loop import NoiseConfig, plan_noise
@@ -302,7 +301,6 @@ class TestSources:
         noise = plan_noise(NoiseConfig(epsilon=1.0, delta=1e-6), 0.01, 10)
         sources: dict[str, tuple[Guarantee, str]] = {
             "noise in training": (GaussianDP(noise.mu), "gaussian"),
-            "private tuning": (TunedWeights.of(Trials(), 1.0, 1e-6, True).guarantee, "approximate"),
             "weights": (ReleaseWeights(mu=0.1).guarantee, "gaussian"),
             "a number": (CertifiedQuantile(eps=0.1).guarantee, "pure"),
             "votes": (NoisyArgmax(eps=0.1).guarantee, "pure"),

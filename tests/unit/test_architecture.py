@@ -15,7 +15,7 @@ LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt
 
 # Each room may import from those before it, and from its own; the bottom first. Rooms of one line stand at the same height.
 ROOMS = (
-    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.quality", "agt.targets"),
+    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.targets"),
     ("agt.settings", "agt.provenance"),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
@@ -26,7 +26,7 @@ ROOMS = (
     ("agt.mechanisms",),
     ("agt.ledger",),
     ("agt.unlearning",),
-    ("agt.api", "agt.estimator", "agt.tuning"),
+    ("agt.api", "agt.estimator"),
     ("agt.audit",),
     ("agt_cli._experiments", "agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
     ("agt_cli.report",),

@@ -12,7 +12,7 @@ from synthetic import ball
 from agt.api import Declared, fit
 from agt.audit.findings import Finding, Outcome
 from agt.audit.neighbours import retrained, without
-from agt.audit.replay import RecordedRandomness, allowed_mu, replay
+from agt.audit.replay import allowed_mu, replay
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.measurement import Measurement, TableValues
 from agt.mechanisms.objective import ObjectivePerturbation
@@ -29,10 +29,9 @@ from agt.mechanisms.published import (
     SmoothLaplace,
 )
 from agt.mechanisms.statistics import Centre, NoisyStatistics, SumNoises
-from agt.mechanisms.tuning import Contestant, Trials, TunedWeights, prepare_tuned
 from agt.mechanisms.weights import ReleaseWeights, release_weights
 from agt.models.model import Model
-from agt.numeric import Randomness, SeededRandomness, gaussian_mu, noisy
+from agt.numeric import Randomness, gaussian_mu, noisy
 from agt.settings import RelationConfig
 from agt.training.loop import NoiseConfig
 from agt_cli.audit import replay as replaying
@@ -214,7 +213,7 @@ def test_a_planted_flaw_is_caught_by_one_pair(mechanism: Any, measure: str) -> N
     assert outcomes(replayed(trained(), same)) == {Outcome.STANDS}
 
 
-# -- agt measure, private tuning -----------------------------------------------------------------------------------------
+# -- agt measure ---------------------------------------------------------------------------------------------------------
 
 
 def table(rows: int) -> TableValues:
@@ -242,25 +241,6 @@ def test_measured_constants(kind: type[Measurement], caught: bool, rows: tuple[i
     equal, inputs = replay("agt measure", ApproximateDP(1.0, 5e-10), first, second, "")
     assert (equal.violated, inputs.violated) == (caught, False), (equal, inputs)
     assert 0.8 < inputs.found <= 1
-
-
-def test_private_tuning() -> None:
-    """Each trial spends its own share; their number is drawn by no data."""
-    model: Any = trained()
-    trials = TunedWeights.of(Trials(10.0), 2.0, 1e-5, private_score=True)
-    other: Any = retrained(model.problem, without(model.problem.dataset.train, np.array([0])))
-
-    def publish(side: Any, source: Randomness) -> dict[str, Any]:
-        contestants = [Contestant(side, side.problem.dataset.train)] * 2
-        return {"drawn": prepare_tuned(contestants, trials, side.conditions).draw(source)}
-
-    sides = partial(publish, model), partial(publish, other)
-    findings = replay("tuning", trials.trial, *sides, "", composed="trial", source=SeededRandomness(1))
-    assert outcomes(findings) == {Outcome.STANDS}, findings
-    assert 0 < findings[1].found < 1
-    recorded = RecordedRandomness(SeededRandomness(1))
-    recorded.release(sides[0])
-    assert sum(draw.law == "gaussian" for draw in recorded.draws) > 3
 
 
 # -- the comparison itself -----------------------------------------------------------------------------------------------

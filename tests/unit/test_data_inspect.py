@@ -17,7 +17,6 @@ from hypothesis import given, settings, strategies as st
 
 from agt.data.dataset import DataError
 from agt.data.files import CsvFormat
-from agt.data.inspect import CODES, Inspection, inspect_table, round_range
 from agt.data.table import Table
 from agt.errors import ConfigError
 from agt.facts import Standing
@@ -27,6 +26,7 @@ from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, dataset_y
 from agt_cli.commands.start import _lost, questions
 from agt_cli.configuration import composed
 from agt_cli.report.record import to_yaml
+from agt_cli.runs.inspect import CODES, Inspection, inspect_table, round_range
 
 ROWS = 60
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from agt.quality import Judged, Quality, RateEstimate, auc, share
+from agt_cli.report.quality import Judged, Quality, RateEstimate, auc, share
 
 YES_NO = ("no", "yes")
 

@@ -29,7 +29,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "squares": SQUARES,
     "squares, random term": {"loss": "least_squares", "masking": "loss", "sigma": 0.5, "seed": 3},
     "output": {"masking": "output", "sigma": 0.1, "seed": 3},
-    "cosines": {"masking": "loss", "sigma": 0.5, "seed": 3, "features": {"map": "fourier", "count": 8}},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 

@@ -16,7 +16,16 @@ from agt.models import model as ensembles
 from agt.models.heads import HeadConfig
 from agt.models.model import fit
 from agt.problem import Problem, Settings
-from agt.settings import BoxConfig, ComputeConfig, ErmConfig, FeaturesConfig, KGridConfig, RelationConfig, StabilityConfig
+from agt.settings import (
+    BoxConfig,
+    ComputeConfig,
+    ErmConfig,
+    FeaturesConfig,
+    KGridConfig,
+    RelationConfig,
+    StabilityConfig,
+    validate,
+)
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.unlearning.sisa import Retrained, retrain_affected
@@ -35,7 +44,7 @@ def people(seed: int = 0) -> Records:
     return make_records(rng.normal(size=(len(y), 4)) / 3 + y[:, None] / 2, y, units)
 
 
-def problem(certificate: Any, slices: int, records: Records, size: float | None = 80.0, **training: Any) -> Problem:
+def problem(certificate: Any, records: Records, size: float | None = 80.0, **training: Any) -> Problem:
     dataset = Dataset("people", ("0", "1"), records, people(1), size, {}, *2 * [grounds(proved("made here"))])
     settings = Settings(
         model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxConfig) else ()),
@@ -44,21 +53,21 @@ def problem(certificate: Any, slices: int, records: Records, size: float | None 
         kgrid=KGridConfig(max=2),
         compute=ComputeConfig(threads=1, kernel="reference"),
         certificate=certificate,
-        ensemble=EnsembleConfig(members=4, slices=slices),
+        ensemble=EnsembleConfig(members=4),
         noise=None,
         choices=void("a test"),
     )
     return Problem(dataset, settings)
 
 
-CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
-    "box, slices": (BoxConfig(), 3, {"batch": {**DEFAULT, "count": 2}, "momentum": 0.5, "decay": 0.1}),
-    "stability": (StabilityConfig(), 1, CLOSED),
-    "stability, slices": (StabilityConfig(average=3), 3, {**CLOSED, "batch": {**DEFAULT, "count": 2}}),
-    "erm": (ErmConfig(), 1, {**CLOSED, "weight_decay": 0.1}),
-    "box, no size": (BoxConfig(), 1, {"size": None, "batch": NO_SIZE}),
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "box, batches": (BoxConfig(), {"batch": {**DEFAULT, "count": 2}, "momentum": 0.5, "decay": 0.1}),
+    "stability": (StabilityConfig(), CLOSED),
+    "stability, batches": (StabilityConfig(average=3), {**CLOSED, "batch": {**DEFAULT, "count": 2}}),
+    "erm": (ErmConfig(), {**CLOSED, "weight_decay": 0.1}),
+    "box, no size": (BoxConfig(), {"size": None, "batch": NO_SIZE}),
 }
-cases = pytest.mark.parametrize("name", ["box, slices", "stability, slices", "erm", "box, no size"])
+cases = pytest.mark.parametrize("name", ["box, batches", "stability, batches", "erm", "box, no size"])
 
 
 def home(records: Records) -> np.ndarray:
@@ -91,8 +100,8 @@ class Kept:
 
     @classmethod
     def of(cls, name: str, folder: Path, **training: Any) -> "Kept":
-        certificate, slices, given = CASES[name]
-        kept = cls(problem(certificate, slices, people(), **{**given, **training}), folder / "kept")
+        certificate, given = CASES[name]
+        kept = cls(problem(certificate, people(), **{**given, **training}), folder / "kept")
         files(fit(kept.whole), kept.folder)
         return kept
 
@@ -116,42 +125,22 @@ def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path
         done = kept.updated(remaining)
         fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
         assert files(done.model, tmp_path / f"now{number}") == fresh
-        assert set(done.begun) == set(home(people())[~remaining])
+        assert set(done.trained) == set(home(people())[~remaining])
         assert not done.changed
 
 
-def test_only_stages_from_the_first_slice_that_lost_a_record_are_trained(tmp_path: Path) -> None:
-    kept = Kept.of("stability, slices", tmp_path)
-    ensemble, units = kept.whole.settings.ensemble, np.unique(people().units)
-    slices = ensemble.dealing.of(units)
-    for first in range(3):
-        unit = units[slices == first][0]
-        done = kept.updated(people().units != unit)
-        assert done.begun == {shards(np.array([unit]), ensemble)[0]: first}
-        assert (done.slices, done.stage) == (3 - first, 2 * 2)
-    assert kept.updated(np.full(len(people()), True)).begun == {}
+def test_nothing_is_trained_where_nobody_is_gone(tmp_path: Path) -> None:
+    kept = Kept.of("stability, batches", tmp_path)
+    done = kept.updated(np.full(len(people()), True))
+    assert (done.trained, done.steps) == ((), 4 * 2)
 
 
-def test_state_files_are_of_the_stages_ends_and_hold_no_later_slice(tmp_path: Path) -> None:
-    """The first slices' states are the same whatever the last slice holds: the bits of another training."""
-    kept = Kept.of("box, slices", tmp_path)
-    early = kept.whole.settings.ensemble.dealing.of(people().units) < 2
-    one, other = kept.shelf, files(fit(kept.without(early)), tmp_path / "early")
-    for member in range(4):
-        for stage in (1, 2):
-            name = f"members/{member:03d}/slices/{stage:03d}.safetensors"
-            assert one.read(name) == other[name]
-        assert one.read(f"members/{member:03d}/model.safetensors") != other[f"members/{member:03d}/model.safetensors"]
-
-
-def test_members_of_other_code_are_told_of_and_never_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Kept.of("stability, slices", tmp_path)
+def test_members_of_other_code_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept.of("stability, batches", tmp_path)
     real = ensembles.surroundings
     monkeypatch.setattr(ensembles, "surroundings", lambda *about: {**real(*about), "agt's code": "another"})
-    units = people().units
-    last = np.unique(units)[kept.whole.settings.ensemble.dealing.of(np.unique(units)) == 2][0]
-    done = kept.updated(units != last)
-    assert list(done.begun.values()) == [0], "no state of the other code is gone on with"
+    done = kept.updated(people().units != "u5")
+    assert len(done.trained) == 1
     assert done.changed == ("agt's code",)
 
 
@@ -170,13 +159,13 @@ def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
 
 def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Path) -> None:
     features = FeaturesConfig(whiten=0.5, public="test")
-    CASES["whitened"] = (StabilityConfig(features=features), 1, CLOSED)
+    CASES["whitened"] = (StabilityConfig(features=features), CLOSED)
     try:
         kept = Kept.of("whitened", tmp_path)
     finally:
         del CASES["whitened"]
     now = kept.without(people().units != "u5")
-    assert len(retrain_affected(now, kept.shelf).begun) == 1
+    assert len(retrain_affected(now, kept.shelf).trained) == 1
     fewer = now.on(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
     with pytest.raises(CheckError, match=r"the public rows that the features are made from .* are others now"):
         retrain_affected(fewer, kept.shelf)
@@ -186,28 +175,16 @@ def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Pat
     records = people()
     records = replace(records, public=np.isin(records.units, [f"u{i}" for i in range(0, 40, 2)]))
     features = FeaturesConfig(whiten=0.5, public="train")
-    whole = problem(StabilityConfig(features=features), 2, records, **CLOSED)
+    whole = problem(StabilityConfig(features=features), records, **CLOSED)
     files(fit(whole), tmp_path / "kept")
-    late = records.units[records.public & (whole.settings.ensemble.dealing.of(records.units) == 1)][0]
-    now = whole.on(replace(whole.dataset, train=records.take(records.units != late)))
+    gone = records.units[records.public][0]
+    now = whole.on(replace(whole.dataset, train=records.take(records.units != gone)))
     done = retrain_affected(now, Folder.open(tmp_path / "kept", "test"))
-    assert list(done.begun.values()) == [0]
+    assert len(done.trained) == 1
     assert files(done.model, tmp_path / "after") == files(fit(now), tmp_path / "fresh")
 
 
-@pytest.mark.parametrize(
-    ("certificate", "ensemble", "message"),
-    [
-        (ErmConfig(), EnsembleConfig(members=4, slices=2), "does not depend on where it starts from"),
-        (StabilityConfig(), EnsembleConfig(slices=2), "slices are of an ensemble's shards"),
-    ],
-)
-def test_slices_that_would_save_nothing_are_refused(certificate: Any, ensemble: EnsembleConfig, message: str) -> None:
-    settings = problem(StabilityConfig(), 1, people(), **CLOSED, weight_decay=0.1).settings
-    with pytest.raises(ConfigError, match=message):
-        replace(settings, certificate=certificate, ensemble=ensemble)
-
-
-def test_slices_need_a_size_that_does_not_follow_from_the_records() -> None:
-    with pytest.raises(ConfigError, match=r"declare dataset.declared_size or training.batch.normalizer"):
-        fit(problem(BoxConfig(), 2, people(), size=None, batch=NO_SIZE))
+def test_slices_of_an_earlier_version_are_refused_and_one_slice_is_none() -> None:
+    assert validate(EnsembleConfig, {"members": 4, "slices": 1}, "ensemble") == EnsembleConfig(members=4)
+    with pytest.raises(ConfigError, match="slices=2: a setting of earlier versions of agt"):
+        validate(EnsembleConfig, {"members": 4, "slices": 2}, "ensemble")

@@ -160,9 +160,8 @@ def test_a_record_gone_changes_one_shard_alone() -> None:
 
 def test_another_key_deals_otherwise() -> None:
     units = np.array([f"unit{i}" for i in range(200)])
-    one, other = (EnsembleConfig(members=7, slices=3, key=key) for key in ("agt", "other"))
+    one, other = (EnsembleConfig(members=7, key=key) for key in ("agt", "other"))
     assert (shards(units, one) != shards(units, other)).any()
-    assert (one.dealing.of(units) != other.dealing.of(units)).any()
 
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
@@ -412,20 +411,10 @@ def test_where_newtons_steps_do_not_do_the_public_number_of_others_does(
     for strength, pull in ((0.3, 0.0), (5.0, 30.0)):
         tilt = np.full(4, pull / 2)
         erm = replace(TiltedErm.of((0.999 * x).astype(np.float32), y, strength, clamp), tilt=tilt)
-        least = least_tolerance(330, 4, clamp, strength, pull, 0.0)
+        least = least_tolerance(330, 4, clamp, strength, pull)
         by_newton = solve(erm, least, np.ones(4))
         with monkeypatch.context() as patched:
             patched.setattr(erm_module, "_STEPS", 0)
             other = solve(erm, least, most=330)
         assert np.linalg.norm(by_newton - other) <= 2 * least / strength < 1e-9
         assert np.linalg.norm(other) <= radius(300, strength, pull)
-
-
-def test_features_that_are_not_known_to_the_last_bit_are_in_the_bound() -> None:
-    x, y = ball(50, 3)
-    erm, theta = TiltedErm.of(x, y, 1.0, 1.0), np.array([1.0, -2.0, 2.0])
-    vague = replace(erm, slack=1e-6)
-    more = vague.gradient_norm(theta) - erm.gradient_norm(theta)
-    assert more == pytest.approx(50 * (1 + 3 / 4) * 1e-6, rel=1e-3)
-    moved = replace(erm, x=x + 1e-6 / np.sqrt(3))
-    assert np.linalg.norm(moved.gradient(theta) - erm.gradient(theta)) <= more

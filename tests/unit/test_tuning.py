@@ -11,7 +11,6 @@ from agt.data.dataset import Dataset, Records, records
 from agt.errors import ConfigError
 from agt.facts import Standing, declared, grounds, proved, void
 from agt.mechanisms.composition import GaussianDP
-from agt.mechanisms.tuning import Contestant, Trials, TunedWeights, prepare_tuned
 from agt.models.heads import HeadConfig
 from agt.problem import Settings
 from agt.settings import (
@@ -25,11 +24,11 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.ensemble import EnsembleConfig
-from agt.tuning import Candidate, best, linear_head
 from agt_cli.choices import chosen_from, still_chosen
 from agt_cli.commands.tune import TuningData, choices
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console
+from agt_cli.runs.tuning import Candidate, best, linear_head
 
 BUDGET = GaussianDP(0.3)
 
@@ -147,23 +146,6 @@ def test_a_grid_names_keys_and_merges_mappings() -> None:
             choices(config, {key: (1,)})
     with pytest.raises(ConfigError, match=r"training\.weight_decay"):
         choices(config, {"training.weight_decay": (-1.0,)})
-
-
-def test_a_private_choice_is_among_candidates_for_the_same_records_and_relation() -> None:
-    """Whoever is public for one candidate must not be trained on by another, nor one claim be about two relations."""
-    train, test, fair = rows(400, 1, "t"), rows(120, 2), replace(settings(), choices=declared("chosen", "not so"))
-    mechanism = TunedWeights.of(Trials(), 5.0, 1e-5, private_score=False)
-
-    def contestant(train: Records = train, test: Records = test, **change: Any) -> Contestant:
-        return Contestant(linear_head(dataset(train, test), replace(fair, **change)), test)
-
-    conditions = contestant().model.conditions
-    assert prepare_tuned([contestant(), contestant()], mechanism, conditions).claim.proved
-    with pytest.raises(ConfigError, match="train on different records"):
-        prepare_tuned([contestant(), contestant(test, train)], mechanism, conditions)
-    for relation in (RelationConfig(name="substitute"), RelationConfig(name="add_remove", unit_rows=3)):
-        with pytest.raises(ConfigError, match="one claim is about one relation"):
-            prepare_tuned([contestant(relation=relation), contestant()], mechanism, conditions)
 
 
 @pytest.mark.parametrize(

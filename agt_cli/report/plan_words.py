@@ -1,0 +1,60 @@
+"""What ``agt plan`` advises, in sentences; agt/mechanisms/planning.py has the numbers."""
+
+import math
+from itertools import groupby
+
+from agt.errors import counted
+from agt.mechanisms.planning import SOLVED_DRAWS, Plan
+from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.weights import ReleaseWeights
+from agt_cli.report.quality import rate_words
+
+_SIMULATED = f" (the mean of {SOLVED_DRAWS} simulated draws)"
+
+
+def verdict(plan: Plan) -> str:
+    """The advice in a sentence, for the budget that is nearest to 1."""
+    nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
+    if not plan.useful_weights and not plan.evidence.useful:
+        return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
+    if plan.useful_weights:
+        eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
+        answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
+        return f"Weights released once would answer any number of queries, {answers}."
+    if not plan.singly:
+        return f"Not even one query could be answered within a point of the noise-free {nominal}."
+    eps, (count, _) = min(plan.singly.items(), key=lambda row: abs(math.log(row[0])))
+    queries = counted(count, "query", "queries")
+    return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}."
+
+
+def advice(plan: Plan) -> tuple[str, ...]:
+    """What to use, and what it gives, in a sentence or two."""
+    if not plan.useful_weights and not plan.evidence.useful:
+        return (verdict(plan),)
+    nominal = rate_words(plan.evidence.accuracy)
+    listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in plan.singly.items())
+    singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
+    if not plan.evidence.useful:
+        singly = f"One by one, labels would be no better than one answer to all ({rate_words(plan.evidence.majority)})."
+    elif not plan.singly:
+        singly = (
+            f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
+            "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
+        )
+    if not plan.weights:
+        return (singly,) if plan.weights is None else ("Released weights need delta > 0.", singly)
+    if not plan.useful_weights:
+        return ("Released weights would be no better than one answer to all at these budgets.", singly)
+    several = len({mechanism for *_, mechanism in plan.useful_weights} | {ReleaseWeights.name}) > 1
+    gained = ", ".join(
+        f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
+        f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
+        f"{_SIMULATED if mechanism == NoisyStatistics.name else ''}"
+        for mechanism, alike in ((name, list(rows)) for name, rows in groupby(plan.useful_weights, lambda row: row[2]))
+    )
+    return (
+        f"Release the weights once: any number of queries at an expected accuracy of {gained} "
+        f"(delta = {plan.delta:g}; {nominal} without noise, as the run itself answers).",
+        singly,
+    )
