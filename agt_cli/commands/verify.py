@@ -17,13 +17,14 @@ from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, markdown_table, plain, report_page
 from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
-from agt_cli.verify.verification import Verification
+from agt_cli.verify.verification import PAGES_LIMIT, Verification
 
 PAGES = (".html", ".md")
 OWN_NOTES = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on
 CHECK_COLUMNS = ("check", "stands", "seen")
 CONDITION_COLUMNS = ("", "asks", "stands", "why")
 LIMITS = (
+    PAGES_LIMIT,
     "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the time, tells this folder "
     "from one that was made to look like it",
     "that the code which ran was agt's: version and revision are words in the record; whoever doubts them trains again on "

@@ -28,9 +28,8 @@ from agt.unlearning import account as accounts, newton
 from agt.unlearning.account import OUTSIDE, ErasureReport, Promise, Removal, read_account
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of
-from agt_cli.unlearn.erasure import account_lines, account_markdown, derive_account
+from agt_cli.unlearn.erasure import account_lines, derive_account
 from agt_cli.verify.folders import Record, first_difference
-from agt_cli.verify.pages import MAX_PAGE_BYTES, OLDER
 
 
 def read_account_of(record: Record) -> ErasureReport | None:
@@ -53,7 +52,6 @@ def check_account(account: ErasureReport, record: Record, run: Record | None, pu
         run: as it is now, in this state or a later one; None: it could not be looked at.
         public: the owner's key; None: nobody gave one.
     """
-    record.look("report", _check_words, account)
     record.look("metrics", _check_numbers, account)
     record.look("signature", check_signature, public)
     log = Log() if run is None else requests_of(run)
@@ -62,15 +60,6 @@ def check_account(account: ErasureReport, record: Record, run: Record | None, pu
     else:
         record.look("entry", _check_entry, account, log, run)
     return tuple(line for line in account_lines(account) if not line.startswith(" "))
-
-
-def _check_words(record: Record, account: ErasureReport) -> str | None:
-    if account.agt != __version__:
-        record.findings.unchecked("report", OLDER.format(account.agt, __version__))
-        return None
-    if record.read("report.md", MAX_PAGE_BYTES).decode() != account_markdown(account):
-        raise Broken("report.md says something else")
-    return "report.md is account.json in words"
 
 
 def _check_numbers(record: Record, account: ErasureReport) -> None:

@@ -23,11 +23,16 @@ from agt_cli.verify.erasure import (
 )
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
-from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise, check_page
+from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise
 from agt_cli.verify.release import check_labels, check_measured, check_portable, check_release, check_tuned, check_weights
 
 ERASURE = "unlearn"
+PAGES_LIMIT = (
+    "that the sentences of report.md and report.html are true: these pages are held by their hashes, "
+    "and their words were not compared with the other files"
+)
 ACCOUNT_LIMITS = (
+    PAGES_LIMIT,
     "that the model after it was computed as is said: whoever doubts it trains on the records that are left, and compares",
     "that the log holds every request: one that was never given to agt is in no file",
     "who made it: hashes and seals are no signature; a digest that was kept elsewhere tells this folder from one that was "
@@ -47,7 +52,6 @@ Check = Callable[[Record, Record | None], str | None]
 CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the check's name, the check
     ("", "conditions", check_descent),
     ("", "data digest", check_data),
-    ("", "report", check_page),
     ("train", "budget", check_noise),
     ("train", "removal budget", check_budget),
     ("train", "state", check_state),
