@@ -51,9 +51,12 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+_SIGNED = "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks it (docs/trust.md)"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
+    "unlearn key=": _SIGNED,
+    "verify public=": _SIGNED,
     "audit=summary": _AUDITS,
     "--info": _INFO,
     "-i": _INFO,
@@ -64,7 +67,7 @@ for which a command's word stands, too."""
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
 QUOTES = "'\""
-PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "public", "head", "resume", "unreadable")
+PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "head", "resume", "unreadable")
 """Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
@@ -214,7 +217,7 @@ COMMANDS: dict[str, Command] = {
             "agt unlearn run=latest ids=requests.txt               the cheapest method whose guarantee holds",
             "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable without them is answered",
             "agt unlearn run=...                                   what was noted is carried out",
-            "agt unlearn run=... ids=- by=id key=owner.pem fresh=true",
+            "agt unlearn run=... ids=- by=id fresh=true",
             "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   compared, on copies",
         ),
     ),

@@ -10,35 +10,18 @@ Formal guarantees
     where the promise does. What it repeats, agt verify compares.
 
 What a way of removing records guarantees, in values that a report and an auditor read alike (method.md section 7).
-
-The owner's signature under an account: Ed25519 (RFC 8032), by the ``cryptography`` package.
-
-    signer = Signer.open(Path("owner.pem"))
-    signature = signer.sign(account.content)        64 bytes, over exactly these
-    check(account.content, signature, public)       raises Broken unless this key's holder signed exactly these bytes
-
-    openssl genpkey -algorithm ed25519 -out owner.pem; chmod 600 owner.pem      makes a key (PKCS#8)
-    openssl pkey -in owner.pem -pubout -out owner.pub                           and its public half
-    openssl pkeyutl -verify -pubin -inkey owner.pub -rawin -in account.json -sigfile account.sig      checks without agt
-
-What a signature shows: whoever holds the private key signed these bytes, some time. Whose key that is, only a public key
-that came another way can tell; when, only somebody else who noted it.
 """
 
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from agt import __version__
-from agt.errors import ConfigError, DataMissing
+from agt.errors import ConfigError
 from agt.facts import Fact, Standing
 from agt.settings import Digest, content_of, read_document, schema
-from agt.store import Broken, read_file
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
 METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
@@ -440,127 +423,3 @@ def read_account(content: bytes) -> ErasureReport:
             one that contradicts itself.
     """
     return read_document(ErasureReport, content, VERSION, "an account")
-
-
-SIGNATURE, PUBLIC = "account.sig", "account.pub"
-BYTES = 64  # of a signature
-MAX_KEY_BYTES = 2**16  # bytes of a file that may be a key
-MAKE = "openssl genpkey -algorithm ed25519 -out owner.pem makes one"
-
-
-@dataclass(frozen=True)
-class Signer:
-    """A private key, in memory.
-
-    Attributes:
-        public: its public half, as PEM.
-    """
-
-    public: bytes
-    _key: Any
-
-    @classmethod
-    def open(cls, path: Path, key: str = "key") -> "Signer":
-        """Read a PEM file that only its owner may read.
-
-        Args:
-            key: the setting that names it, for messages.
-
-        Raises:
-            ConfigError: no such file, one that others may read, or no Ed25519 private key without a passphrase.
-            DataMissing: ``cryptography`` is not installed.
-        """
-        content = _key_bytes(path, key)
-        if os.name == "posix" and (mode := path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(
-                f"{key}={path}: others may read or change it (mode {stat.S_IMODE(mode):o}): chmod 600 {path}; if others "
-                "could read it until now, make a new key"
-            )
-        try:
-            loaded = _ed25519(f"{key}={path}", content, private=True)
-        except TypeError:  # what the library raises where a passphrase is needed
-            raise ConfigError(
-                f"{key}={path}: is protected by a passphrase, and agt asks for none: openssl pkey -in {path.name} -out "
-                "FILE writes it without, to a place that only you can read"
-            ) from None
-        return cls(_pem(loaded.public_key()), loaded)
-
-    def sign(self, content: bytes) -> bytes:
-        """64 bytes; the same key and content give the same ones."""
-        return self._key.sign(content)
-
-
-def check(content: bytes, signature: bytes, public: bytes) -> None:
-    """Raise Broken unless the holder of a public key signed exactly these bytes.
-
-    Args:
-        public: PEM.
-
-    Raises:
-        ConfigError: no Ed25519 public key.
-        DataMissing: ``cryptography`` is not installed.
-    """
-    key = _ed25519("the public key", public)
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        key.verify(signature, content)
-    except InvalidSignature:
-        raise Broken(f"{SIGNATURE} is no signature of these bytes by this key") from None
-
-
-def read_public(path: Path, key: str = "public") -> bytes:
-    """A public key's file, in the form in which an account has it beside it.
-
-    Raises:
-        ConfigError: no such file, or no Ed25519 public key in PEM.
-        DataMissing: ``cryptography`` is not installed.
-    """
-    return same(_key_bytes(path, key), f"{key}={path}")
-
-
-def same(public: bytes, name: str = PUBLIC) -> bytes:
-    """A public key as PEM in one form: two that are the same key are the same bytes. Raises as ``read_public``."""
-    return _pem(_ed25519(name, public))
-
-
-def _key_bytes(path: Path, key: str) -> bytes:
-    """Of a plain file, no more than a key has."""
-    try:
-        return read_file(path.resolve(), MAX_KEY_BYTES)
-    except (Broken, OSError) as error:
-        raise ConfigError(f"{key}={path}: cannot be read ({error})") from None
-
-
-def _ed25519(name: str, content: bytes, private: bool = False) -> Any:
-    """A key of the library's, from PEM. Raises as ``Signer.open``; TypeError: it has a passphrase."""
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise DataMissing(f"{name}: signatures need the package cryptography: pip install 'cryptography>=43'") from None
-    kind = "private" if private else "public"
-    if not private and b"PRIVATE KEY-----" in content:
-        raise ConfigError(
-            f"{name}: this is a PRIVATE key, which nobody else may see: openssl pkey -in FILE -pubout writes the public one"
-        )
-    try:
-        loaded: Any = (
-            serialization.load_pem_private_key(content, password=None)
-            if private
-            else serialization.load_pem_public_key(content)
-        )
-    except (ValueError, UnsupportedAlgorithm) as error:
-        words = " ".join(str(error).split())[:80] or type(error).__name__
-        raise ConfigError(f"{name}: holds no {kind} key in PEM, PKCS#8 ({words}): {MAKE}") from None
-    if not isinstance(loaded, ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey):
-        algorithm = type(loaded).__name__.lstrip("_").removesuffix("PrivateKey").removesuffix("PublicKey")
-        raise ConfigError(f"{name}: holds a key of another kind ({algorithm}), and Ed25519 is needed: {MAKE}")
-    return loaded
-
-
-def _pem(public: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

@@ -696,7 +696,7 @@ class Sides:
         ids = self.copy.with_name("ids.txt")
         ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
         compute = self.run.config.get("compute")
-        order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, None, self.copy.parent)
+        order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent)
         with run_lock(self.copy):
             erase(order, QUIET)
         state = open_run(self.copy, "train")

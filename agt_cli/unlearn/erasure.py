@@ -3,11 +3,11 @@
 rehearse=true: a request carried out on a copy of the run, to see what a method takes and promises. Nothing is erased.
 
 The copy lies below the command's own record and is gone when it ends, however it ends; of a process that is killed outright
-the next rehearsal beside it removes it. No account is written and nothing is signed: there is nothing to account for.
+the next rehearsal beside it removes it. No account is written: there is nothing to account for.
 
 The account of an erasure on one page, in the words of a data-protection officer; and the same in a few lines.
 
-The account of what ``erase`` did: its parts brought together, written, signed.
+The account of what ``erase`` did: its parts brought together, and written.
 """
 
 import shutil
@@ -22,14 +22,11 @@ from agt.errors import AgtError, ConfigError, counted
 from agt.numeric import upward
 from agt.store import refusing
 from agt.unlearning.account import (
-    PUBLIC,
-    SIGNATURE,
     Asked,
     Earlier,
     ErasureReport,
     MethodName,
     Removal,
-    Signer,
     StateChange,
     Waiting,
     account_of,
@@ -69,7 +66,6 @@ class ErasureOrder:
         by: what they name; None: as the data has it.
         choice: of the method.
         may_retrain, fresh: as in ``ErasureJob``.
-        signer: of the account; None: it is not signed.
         output_dir: where this command writes.
         rehearse: on a copy of the run alone.
     """
@@ -82,7 +78,6 @@ class ErasureOrder:
     choice: MethodChoice
     may_retrain: bool
     fresh: bool
-    signer: Signer | None
     output_dir: Path
     rehearse: bool = False
 
@@ -378,8 +373,8 @@ def account_markdown(account: ErasureReport) -> str:
         "## What this account does not show",
         account.outside,
         "## To check it",
-        "`agt verify` of this folder compares it with the run and its request log, and with `public=OWNER.pub` checks the "
-        "signature. `sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
+        "`agt verify` of this folder compares it with the run and its request log. "
+        "`sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
         (f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}"),
     )
 
@@ -445,12 +440,9 @@ def derive_account(
     return account_of(removal, asked=asked, state=state, training=training, waiting=waiting, **found)
 
 
-def write(account: ErasureReport, erased: ErasureOutcome, signer: Signer | None, record: RunRecord) -> None:
-    """account.json, its signature where a key is given, the page, and the numbers."""
+def write(account: ErasureReport, erased: ErasureOutcome, record: RunRecord) -> None:
+    """Write account.json, the page, and the numbers."""
     record.write(ACCOUNT_FILE, account.content)
-    if signer is not None:
-        record.write(SIGNATURE, signer.sign(account.content))
-        record.write(PUBLIC, signer.public)
     told: dict[str, Any] = {"trained_run": str(erased.run.folder.resolve()), "trained_digest": account.state.after}
     record.environment(**told, dataset=erased.run.environment.get("dataset"))
     record.add_metrics(**removal_metrics(erased.entry.removal))

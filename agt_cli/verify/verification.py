@@ -27,6 +27,11 @@ from agt_cli.verify.pages import certified, check_audit, check_certified, check_
 from agt_cli.verify.release import check_labels, check_measured, check_portable, check_release, check_tuned, check_weights
 
 ERASURE = "unlearn"
+MAKER_LIMIT = (
+    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the time, "
+    "or a signature of manifest.json by a key that came another way (ssh-keygen -Y verify), "
+    "tells this folder from one that was made to look like it"
+)
 PAGES_LIMIT = (
     "that the sentences of report.md and report.html are true: these pages are held by their hashes, "
     "and their words were not compared with the other files"
@@ -35,8 +40,7 @@ ACCOUNT_LIMITS = (
     PAGES_LIMIT,
     "that the model after it was computed as is said: whoever doubts it trains on the records that are left, and compares",
     "that the log holds every request: one that was never given to agt is in no file",
-    "who made it: hashes and seals are no signature; a digest that was kept elsewhere tells this folder from one that was "
-    "made to look like it, and so does a signature by a key that came another way (public=OWNER.pub)",
+    MAKER_LIMIT,
     "that the code which ran was agt's: version and revision are words in the record",
     *OUTSIDE,
 )
@@ -77,7 +81,6 @@ class Verification:
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
         ledger: where the account of a release lies, by name or path; None: where it says itself.
-        public: of the owner whose signature an account is to bear; None: nobody said.
         head: of a ledger: where its chain ended at some time, as somebody noted it, or where its second head lies.
         steps: how far the present folder is from the first.
     """
@@ -85,7 +88,6 @@ class Verification:
     progress: OnFile
     ledger: str | None = None
     head: NotedHead = None
-    public: bytes | None = None
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> VerifiedItem:
@@ -164,7 +166,7 @@ class Verification:
         if not isinstance(place, str):
             raise Broken("the record names no place of the run that it is about")
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
-        return (subject,), check_account(account, record, run, self.public)
+        return (subject,), check_account(account, record, run)
 
     def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Record | None]:
         """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""

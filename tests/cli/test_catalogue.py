@@ -189,7 +189,6 @@ unlearn run=nowhere ids=@ok.csv | 2 | nowhere: no such folder
 unlearn run=@box method=forget | 2 | method=forget: expected one of
 unlearn run=@box by=name | 2 | by=name: expected one of
 unlearn run=@box fresh=maybe | 2 | fresh=maybe: expected true or false
-unlearn run=@box key=nokey.pem ids=@ok.csv | 2 | key=nokey.pem
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
 certify run=@edited_metrics | 2 | metrics.json
@@ -333,6 +332,8 @@ runs -m limit=1,2 | 2 | -m: agt runs keeps no record
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
+unlearn run=@box ids=@ok.csv key=owner.pem | 2 | key=owner.pem: | ssh-keygen -Y sign
+verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
 dataset=digits train | 2 | the command comes first: agt train dataset=digits
 -m train training.seed=1,2 | 2 | the command comes first: agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'

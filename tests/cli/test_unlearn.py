@@ -185,7 +185,6 @@ def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
         assert "nothing was erased" in (Path(job["run"]) / "report.md").read_text()
         assert "rehearsal" in agt("verify", job["run"]).out
     assert [job["done_before"] for job in unlearn(agt, *line, rows=range(3)).json["jobs"]] == [True, True]
-    assert "leave key out" in unlearn(agt, "rehearse=true", "key=mine.pem").err
     assert "nothing is pending" in unlearn(agt, "rehearse=true").err
     said = unlearn(agt, "method=certificate", "rehearse=true", f"output_dir={run}/mine", rows=range(3))
     assert said.json["rehearsed"], "its copy is not copied into itself"
