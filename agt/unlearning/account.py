@@ -267,11 +267,11 @@ class Earlier:
 
 @schema
 class Place:
-    """Somewhere that was searched for what is erased.
+    """Somewhere that was looked at for what is erased.
 
     Attributes:
         place: in words.
-        files: that were read.
+        files: how many runs were asked; up to version 0.6.0 also how many files were read.
         found: traces in them.
         words: how it was looked at, and what was found.
     """

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agt.errors import AgtError, ConfigError, counted
+from agt.errors import AgtError, ConfigError, counted, few
 from agt.numeric import upward
 from agt.store import refusing
 from agt.unlearning.account import (
@@ -51,7 +51,7 @@ from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepar
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
-from agt_cli.unlearn.traces import TraceTargets, search
+from agt_cli.unlearn.traces import FILES_NOT_SEARCHED, TraceTargets, search
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class ErasureOutcome:
         prepared: its data of now, with the erased records that the data still has.
         log: with the entry that is accounted for, its last one.
         digest: of the run now.
-        wanted: gives what must not be found any more.
+        wanted: gives the erased records, as other trainings are asked for them.
         words: what an error afterwards must say first, as nothing is undone; empty: an earlier command did it.
     """
 
@@ -212,7 +212,7 @@ def _carried_out(
     )
     with reporting_change(words, console, lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest):
         commit(run.folder)
-    return ErasureOutcome(run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request, run), words)
+    return ErasureOutcome(run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request), words)
 
 
 WORDS = "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records that the ids name"
@@ -331,9 +331,11 @@ def summary(account: ErasureReport) -> dict[str, str]:
     rows["earlier answers"] = told or "none was found beside the run"
     rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
     if sweep is not None:
-        found, files = (sum(getattr(place, name) for place in sweep.places) for name in ("found", "files"))
-        places = counted(len(sweep.places), "place")
-        rows["traces"] = f"{found or 'none'} found in {counted(files, 'file')} of {places}"
+        found = sum(place.found for place in sweep.places)
+        names = few(dict.fromkeys(place.place for place in sweep.places))
+        rows["traces"] = f"{found or 'none'} found in {names}"
+        if FILES_NOT_SEARCHED in sweep.unlooked:
+            rows["traces"] += f"; {FILES_NOT_SEARCHED}"
     return rows
 
 
@@ -367,7 +369,7 @@ def account_markdown(account: ErasureReport) -> str:
         markdown_table(("made before", "now", "why"), answers) if answers else "Nothing was found beside the run.",
         f"And {len(earlier) - len(answers)} more: account.json names them all." if len(answers) < len(earlier) else "",
         "## What is left of them",
-        markdown_table(("where", "files", "found", "what was seen"), places) if places else "Nobody looked for traces.",
+        markdown_table(("where", "looked at", "found", "what was seen"), places) if places else "Nobody looked for traces.",
         "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:" if sweep else "",
         sweep.unlooked if sweep else "",
         "## What this account does not show",

@@ -172,7 +172,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "39 stand, 1 void",
         "And 32 more",
         "abstained while requests were pending: 4 queries",
-        "none found in 9 files of 1 place",
+        "none found in the run",
         "Not looked at:\n\n- the table",
         "What this account does not show",
         LOG,
@@ -197,4 +197,4 @@ def test_traces_are_said_loudly() -> None:
     sweep = TraceSearch((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
     account = made(sweep=sweep)
     assert "  - FOUND 2 in checkpoints: two ids" in list(account_lines(account))
-    assert "2 found in 13 files of 2 places" in account_markdown(account)
+    assert "2 found in checkpoints, the run" in account_markdown(account)
