@@ -52,12 +52,15 @@ _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt 
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
 _SIGNED = "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks it (docs/trust.md)"
+_RELEASED = "weights that were released answer by themselves: agt predict release=FOLDER, the folder release/ of their run"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
     "unlearn key=": _SIGNED,
     "verify public=": _SIGNED,
     "audit=summary": _AUDITS,
+    "mechanism.weights": _RELEASED,
+    "mechanism.weights_digest": _RELEASED,
     "--info": _INFO,
     "-i": _INFO,
 }

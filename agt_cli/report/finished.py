@@ -58,7 +58,7 @@ from agt.store import (
 from agt_cli import SWEEP_SUFFIX
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 LATEST = "latest"
 LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
@@ -266,26 +266,6 @@ class Run(Folder):
         seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
         words = {name: getattr(self, name) for name in about}
         return {"run": str(self.folder), **words, **seconds, "overrides": self.overrides, "metrics": self.metrics}
-
-    def released_weights(self) -> "tuple[np.ndarray, dict[str, Any]]":
-        """The weights that a release published, and the noise they carry.
-
-        Raises:
-            ConfigError: this run released none, or a file is not what the manifest lists.
-        """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        name = "released_weights.safetensors"
-        if not self.holds(name):
-            raise ConfigError(
-                f"{self.key}={self.folder}: released no weights: was it a run with mechanism=release_weights?"
-            )
-        try:
-            weight = load(self.read(name))["weight"]
-        except (SafetensorError, KeyError) as error:
-            raise ConfigError(f"{self.folder / name}: cannot be read ({error})") from None
-        return weight, self.json("released_weights.json")
 
 
 # -- runs in a folder ------------------------------------------------------------------------------------------------------

@@ -49,7 +49,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "predict/total": ("predict", "run=train/box", "mechanism=certified_quantile", "total.eps=0.5"),
     "predict/simulated": ("predict", "run=train/box", "mechanism.eps=1", "seed=3"),
     "predict/weights": ("predict", "run=train/head", *WEIGHTS),
-    "predict/kept": ("predict", "run=train/head", "mechanism=release_weights", "mechanism.weights=predict/weights"),
     "predict/answers": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
     "audit/a": ("audit", "mechanism", "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=300", SURE),
     "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
@@ -610,6 +609,20 @@ def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(outputs: P
     tamper(outputs / run, edits)
     said = problems(agt("verify", run, "--json", "-q"), below=True)
     assert words in (said[check] if check else str(said)), said
+
+
+def test_answers_of_an_earlier_version_rest_on_the_weights_that_gave_them(outputs: Path, agt: Agt) -> None:
+    """Versions up to 0.6.0 answered from released weights by mechanism.weights=."""
+    mechanism = {"_target_": "agt.mechanisms.weights.ReleaseWeights", "weights": "predict/weights"}
+    edits: dict[str, Edit] = {
+        "spent.json": None,
+        "claim.json": None,
+        "config.yaml": lambda value: value.update(mechanism=mechanism),
+    }
+    tamper(Path("predict/labels"), edits)
+    said = agt("verify", "predict/labels", "--json", "-q").ended(0)
+    assert "they spend nothing more" in said.out
+    assert [part["name"] for part in said.json["rests_on"]][-1] == "predict run predict/weights"
 
 
 def test_stable_distances_are_those_that_the_table_and_metrics_count(outputs: Path, agt: Agt) -> None:
