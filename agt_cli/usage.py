@@ -1,6 +1,6 @@
 """Commands, their help, and what shells complete of them.
 
-Nothing here imports torch or a task, and Hydra for the completion of keys alone, so that help is immediate.
+Nothing here imports torch, Hydra or a task, so that help is immediate.
 """
 
 import os
@@ -564,7 +564,7 @@ def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], .
     return ["", f"{title}:", *lines] if rows else []
 
 
-# -- what a shell completes: names of files are its own; Hydra is loaded for keys alone ------------------------------------
+# -- what a shell completes: names of files are its own --------------------------------------------------------------------
 
 SCRIPTS = {
     "bash": r"""# completion of agt for bash; in ~/.bashrc: eval "$(agt completion bash)"
@@ -573,7 +573,7 @@ _agt_complete() {
     COMPREPLY=()
     while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
         "${COMP_WORDS[0]}" completion --query bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    case "${COMPREPLY[0]}" in *[=.]) compopt -o nospace 2>/dev/null ;; esac
+    case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac
     return 0
 }
 complete -o default -F _agt_complete agt""",
@@ -582,7 +582,7 @@ _agt_complete() {
     local -a open whole
     local line
     while IFS= read -r line; do
-        case "$line" in *[=.]) open+=("$line") ;; *) whole+=("$line") ;; esac
+        case "$line" in *=) open+=("$line") ;; *) whole+=("$line") ;; esac
     done < <("${words[1]}" completion --query zsh "${(@)words[2,CURRENT]}" 2>/dev/null)
     (( ${#open} )) && compadd -S '' -- "${open[@]}"
     (( ${#whole} )) && compadd -- "${whole[@]}"
@@ -642,9 +642,8 @@ def candidates(words: Sequence[str]) -> list[str]:
 
 
 def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
-    """A word that the command takes, a group, an option of one, or a key, one level at a time."""
-    config = COMMANDS[name].config
-    known = groups(config)
+    """A word that the command takes, a group, or an option of one."""
+    known = groups(COMMANDS[name].config)
     group, equals, _ = typed.partition("=")
     if equals:
         yield from (f"{group}={option}" for option in (options(group) if group in known else ()))
@@ -654,10 +653,3 @@ def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str
         yield from () if missing.free else missing.known
         return
     yield from (f"{group}=" for group in known)
-    from agt.store import flat
-    from agt_cli.configuration import compose_unresolved
-
-    chosen = [f"{group}={option}" for group, option in _chosen(name, before)]
-    for key in flat(compose_unresolved(config, chosen)):
-        head, dot, _ = key[len(typed) :].partition(".")
-        yield f"{typed}{head}." if dot and key.startswith(typed) else f"{key}="
