@@ -6,13 +6,13 @@ from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
 from agt.settings import plain_of
-from agt.unlearning.log import By
 from agt_cli.audit.job import remove_copies
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.finished import check_edits, open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.erasure import ErasureOrder, account, account_lines, erase, rehearse, reporting_change, write
+from agt_cli.unlearn.log import By
 from agt_cli.unlearn.methods import MethodChoice
 
 KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "compute", "output_dir")

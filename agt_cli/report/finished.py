@@ -10,7 +10,7 @@ A run's state is swapped for its next one (``record.NextState``) in the same fol
     RUN/unlearning/lock      held by the one process that changes the run
     RUN/unlearning/next/     a new state that is being written; it counts for nothing
     RUN/unlearning/commit/   a new state that is whole, and now the run's, whose files are on their way into its folder
-    RUN/unlearning/key       the run's secret (agt/unlearning/log.py): no state's, and never moved
+    RUN/unlearning/key       the run's secret (agt_cli/unlearn/log.py): no state's, and never moved
 
 Formal guarantees
     A new state is on the disk, every file and name of it synced, before the one rename from next to commit; so a process

@@ -21,17 +21,7 @@ from typing import Any
 from agt.errors import AgtError, ConfigError, counted, few
 from agt.numeric import upward
 from agt.store import refusing
-from agt.unlearning.account import (
-    Asked,
-    Earlier,
-    ErasureReport,
-    MethodName,
-    Removal,
-    StateChange,
-    Waiting,
-    account_of,
-)
-from agt.unlearning.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
+from agt.unlearning.promise import MethodName, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.finished import (
     ACCOUNT_FILE,
@@ -48,7 +38,9 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
 from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepare_without
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, StateChange, Waiting, account_of
 from agt_cli.unlearn.earlier import judge_earlier
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
 from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import FILES_NOT_SEARCHED, TraceTargets, search

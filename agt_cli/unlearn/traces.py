@@ -20,11 +20,11 @@ from agt.data.erasure import part
 from agt.errors import AgtError, few
 from agt.store import Broken
 from agt.training.checkpoint import RUN
-from agt.unlearning.account import Place, TraceSearch
-from agt.unlearning.log import RECORD_INDEX_FILE, HashKey, Index, Log, places
 from agt_cli.report.finished import CHECKPOINTS, Run
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.runs.queries import key_of, named
+from agt_cli.unlearn.account import Place, TraceSearch
+from agt_cli.unlearn.log import RECORD_INDEX_FILE, HashKey, Index, Log, places
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
 FILES_NOT_SEARCHED = "files beside runs were not searched"

@@ -8,9 +8,9 @@ from pathlib import Path
 from agt.errors import ConfigError
 from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
-from agt.unlearning.account import OUTSIDE
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
+from agt_cli.unlearn.account import OUTSIDE
 from agt_cli.verify.erasure import (
     check_account,
     check_budget,

@@ -17,12 +17,12 @@ from agt.data.dataset import Records
 from agt.errors import CheckError
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
-from agt.unlearning.log import Log
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun, abstentions
 from agt_cli.unlearn.earlier import group, judge_earlier
+from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import pending
 from tests.erasing import QUIET, again, erase
 

@@ -14,11 +14,11 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Manifest
-from agt.unlearning.account import read_account
-from agt.unlearning.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
+from agt_cli.unlearn.account import read_account
 from agt_cli.unlearn.erasure import account_markdown
+from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from cli.conftest import Agt
 from cli.test_verify import Edit, change, digest, problems, tamper
 

@@ -21,9 +21,9 @@ from torch import nn
 import agt
 from agt.errors import AgtError, ConfigError
 from agt.store import Manifest, seal_manifest
-from agt.unlearning.log import KEY_FILE
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
+from agt_cli.unlearn.log import KEY_FILE
 
 RUNS = [name for name in COMMANDS if not name.startswith("ledgers/")]
 TRAINED = [name for name in RUNS if name.startswith("train/")]

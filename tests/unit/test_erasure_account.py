@@ -11,16 +11,14 @@ from unit.test_claims import bare, change
 
 from agt.errors import ConfigError
 from agt.facts import declared, proved, void
-from agt.unlearning import account as module
-from agt.unlearning.account import (
+from agt.unlearning.promise import Promise, Removal, RemovalBudget
+from agt_cli.unlearn import account as module
+from agt_cli.unlearn.account import (
     VERSION,
     Asked,
     Earlier,
     ErasureReport,
     Place,
-    Promise,
-    Removal,
-    RemovalBudget,
     StateChange,
     TraceSearch,
     Waiting,
@@ -68,7 +66,7 @@ def test_every_entry_by_name() -> None:
     kinds = [
         kind
         for kind in vars(module).values()
-        if hasattr(kind, "__pydantic_fields__") and kind.__module__ == module.__name__
+        if hasattr(kind, "__pydantic_fields__") and kind.__module__ in (module.__name__, Promise.__module__)
     ]
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
@@ -137,7 +135,7 @@ def test_what_is_no_account_is_refused(content: bytes) -> None:
 
 
 def test_the_schema_file_is_the_form() -> None:
-    node = json.loads(resources.files("agt.unlearning").joinpath("erasure.schema.json").read_text(encoding="utf-8"))
+    node = json.loads(resources.files("agt_cli.unlearn").joinpath("erasure.schema.json").read_text(encoding="utf-8"))
     assert node.pop("$id") == VERSION
     assert node.pop("$schema").startswith("https://json-schema.org/")
     assert bare(node) == bare(TypeAdapter(ErasureReport).json_schema())
