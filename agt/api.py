@@ -69,7 +69,7 @@ from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig, usual_members
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
-from agt.unlearning.account import Promise, Removal
+from agt.unlearning.promise import Promise, Removal
 
 DESCRIPTION = "model.json"
 SAMPLE, LARGE = 1_000, 20.0  # records that a new model is tried on; features that are called large

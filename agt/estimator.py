@@ -30,7 +30,7 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.portable import Portable
 from agt.settings import RelationName
-from agt.unlearning.account import Removal
+from agt.unlearning.promise import Removal
 
 
 @contextmanager

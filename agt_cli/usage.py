@@ -1,6 +1,6 @@
 """Commands, their help, and what shells complete of them.
 
-Nothing here imports torch or a task, and Hydra for the completion of keys alone, so that help is immediate.
+Nothing here imports torch, Hydra or a task, so that help is immediate.
 """
 
 import os
@@ -58,9 +58,13 @@ _TUBE = (
 _NO_FOURIER = "fourier features were removed: use landmarks, which need rows that are declared public"
 _NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
 _NO_TRIALS = "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
+_SIGNED = "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks it (docs/trust.md)"
+_RELEASED = "weights that were released answer by themselves: agt predict release=FOLDER, the folder release/ of their run"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
+    "unlearn key=": _SIGNED,
+    "verify public=": _SIGNED,
     "audit=summary": _AUDITS,
     "certificate=tube": _TUBE,
     "certificate.length": _TUBE,
@@ -71,6 +75,8 @@ OLD_SPELLINGS = {
     "model=smooth": _TUBE,
     "training=imdb_tube": _TUBE,
     "training=imdb_tube_far": _TUBE,
+    "mechanism.weights": _RELEASED,
+    "mechanism.weights_digest": _RELEASED,
     "--info": _INFO,
     "-i": _INFO,
     "certificate/features=fourier": _NO_FOURIER,
@@ -93,7 +99,7 @@ GROUP=NAME, for which a command's word stands, too."""
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
 QUOTES = "'\""
-PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "public", "head", "resume", "unreadable")
+PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "head", "resume", "unreadable")
 """Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
@@ -252,7 +258,7 @@ COMMANDS: dict[str, Command] = {
             "agt unlearn run=latest ids=requests.txt               the cheapest method whose guarantee holds",
             "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable without them is answered",
             "agt unlearn run=...                                   what was noted is carried out",
-            "agt unlearn run=... ids=- by=id key=owner.pem fresh=true",
+            "agt unlearn run=... ids=- by=id fresh=true",
             "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   compared, on copies",
         ),
     ),
@@ -596,7 +602,7 @@ def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], .
     return ["", f"{title}:", *lines] if rows else []
 
 
-# -- what a shell completes: names of files are its own; Hydra is loaded for keys alone ------------------------------------
+# -- what a shell completes: names of files are its own --------------------------------------------------------------------
 
 SCRIPTS = {
     "bash": r"""# completion of agt for bash; in ~/.bashrc: eval "$(agt completion bash)"
@@ -605,7 +611,7 @@ _agt_complete() {
     COMPREPLY=()
     while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
         "${COMP_WORDS[0]}" completion --query bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    case "${COMPREPLY[0]}" in *[=.]) compopt -o nospace 2>/dev/null ;; esac
+    case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac
     return 0
 }
 complete -o default -F _agt_complete agt""",
@@ -614,7 +620,7 @@ _agt_complete() {
     local -a open whole
     local line
     while IFS= read -r line; do
-        case "$line" in *[=.]) open+=("$line") ;; *) whole+=("$line") ;; esac
+        case "$line" in *=) open+=("$line") ;; *) whole+=("$line") ;; esac
     done < <("${words[1]}" completion --query zsh "${(@)words[2,CURRENT]}" 2>/dev/null)
     (( ${#open} )) && compadd -S '' -- "${open[@]}"
     (( ${#whole} )) && compadd -- "${whole[@]}"
@@ -674,9 +680,8 @@ def candidates(words: Sequence[str]) -> list[str]:
 
 
 def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
-    """A word that the command takes, a group, an option of one, or a key, one level at a time."""
-    config = COMMANDS[name].config
-    known = groups(config)
+    """A word that the command takes, a group, or an option of one."""
+    known = groups(COMMANDS[name].config)
     group, equals, _ = typed.partition("=")
     if equals:
         yield from (f"{group}={option}" for option in (options(group) if group in known else ()))
@@ -686,10 +691,3 @@ def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str
         yield from () if missing.free else missing.known
         return
     yield from (f"{group}=" for group in known)
-    from agt.store import flat
-    from agt_cli.configuration import compose_unresolved
-
-    chosen = [f"{group}={option}" for group, option in _chosen(name, before)]
-    for key in flat(compose_unresolved(config, chosen)):
-        head, dot, _ = key[len(typed) :].partition(".")
-        yield f"{typed}{head}." if dot and key.startswith(typed) else f"{key}="

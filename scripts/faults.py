@@ -45,10 +45,10 @@ from injector import TMP, Case, Ended, main, run, start_preloaded
 
 from agt.ledger.ledger import Ledger
 from agt.store import unseal_manifest
-from agt.unlearning.log import Log, state_of
 from agt_cli import cli, configuration
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.report.finished import open_run
+from agt_cli.unlearn.log import Log, state_of
 
 TRAINED = ("dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference", "compute.threads=1")
 TRAINED += ("training.chosen_on=public", "model=linear", "hydra.run.dir=run", "-q")

@@ -32,7 +32,6 @@ import sys
 import tarfile
 import tempfile
 import traceback
-from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ class Difference:
     """Of one file of a chain.
 
     Attributes:
-        kind: missing, new, differs, may change (MAY_CHANGE), or hash: only hashes or a signature differ, which may follow.
+        kind: missing, new, differs, may change (MAY_CHANGE), or hash: only hashes differ, which may follow.
         words: the first line that differs, of both trees.
     """
 
@@ -114,7 +113,7 @@ def difference(name: str, before: bytes, after: bytes) -> Difference | None:
         return Difference(name, "may change")
     lines = zip(before.splitlines(), after.splitlines(), strict=False)
     first = next(((a, b) for a, b in lines if a != b), (b"(ends)", b"(goes on, or differs in ends of lines)"))
-    same = HASH.sub(b"#", before) == HASH.sub(b"#", after) or name.endswith(".sig")
+    same = HASH.sub(b"#", before) == HASH.sub(b"#", after)
     words = "\n".join(f"      {sign} {shown(line, first)}" for sign, line in zip("-+", first, strict=True))
     return Difference(name, "hash" if same else "differs", words)
 
@@ -144,12 +143,6 @@ def inputs(folder: Path) -> None:
     (folder / "units.txt").write_text("p3\np8\np21\n")
     asked = [{"id": f"r{i}", "record": {"a": a[i], "b": b[i], "region": region[i]}} for i in range(3)]
     (folder / "asked.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
-    seed = hashlib.sha256(b"a key for golden records alone").digest()
-    key = bytes.fromhex("302e020100300506032b657004220420") + seed
-    (folder / "owner.pem").write_text(
-        "-----BEGIN PRIVATE KEY-----\n" + b64encode(key).decode() + "\n-----END PRIVATE KEY-----\n"
-    )
-    (folder / "owner.pem").chmod(0o600)
     vectors = rng.normal(size=(160, 6)).astype(np.float32)
     kind = (vectors[:, 0] + vectors[:, 1] > 0).astype(np.int64)
     np.savez(folder / "vectors.npz", x=vectors, label=kind, is_test=(np.arange(160) % 4 == 3).astype(np.uint8))

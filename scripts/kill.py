@@ -33,8 +33,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from agt.unlearning.log import Log, state_of
 from agt_cli.report.finished import open_run
+from agt_cli.unlearn.log import Log, state_of
 
 TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json", "lock")
 KEYED = ("records.bin", "shard.json", "key")  # by the run's own secret

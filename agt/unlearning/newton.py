@@ -118,7 +118,7 @@ from agt.numeric import COVER, UNIT, gamma_up, gaussian_delta, gaussian_epsilon,
 from agt.settings import RemovalConfig
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
-from agt.unlearning.account import Promise
+from agt.unlearning.promise import Promise
 
 REFINEMENTS = 4
 _MANY = 8  # of width / _MANY records at once, Woodbury's formula is no cheaper than a new inverse

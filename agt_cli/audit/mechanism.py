@@ -178,8 +178,7 @@ class WeightsAudit:
     def check(self, given: AuditInputs) -> None:
         """Refuse what releases no weights."""
         config = given.mechanism(RELEASE)
-        audited = config.kind in (ReleaseWeights, ObjectivePerturbation)
-        if not audited or config.weights is not None:
+        if config.kind not in (ReleaseWeights, ObjectivePerturbation):
             raise ConfigError(
                 "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, or "
                 "mechanism=objective_perturbation; agt audit replay takes mechanism=noisy_statistics"

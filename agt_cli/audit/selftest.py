@@ -61,7 +61,7 @@ from agt.problem import Problem
 from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
-from agt.unlearning.account import Promise
+from agt.unlearning.promise import Promise
 from agt_cli.audit.certificate import Auditor, Certificate
 from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_cli.audit.job import Audited, AuditInputs, found

@@ -63,8 +63,7 @@ from agt.models.model import Model, fit, load
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.training.ensemble import shards
-from agt.unlearning.account import METHODS, MethodName, Promise
-from agt.unlearning.log import Log
+from agt.unlearning.promise import METHODS, MethodName, Promise
 from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run, run_lock
@@ -72,6 +71,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, PendingErasures, TrainedRun, gone_of
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
+from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
 
 RemovedRows = np.ndarray
@@ -696,7 +696,7 @@ class Sides:
         ids = self.copy.with_name("ids.txt")
         ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
         compute = self.run.config.get("compute")
-        order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, None, self.copy.parent)
+        order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent)
         with run_lock(self.copy):
             erase(order, QUIET)
         state = open_run(self.copy, "train")

@@ -6,22 +6,21 @@ from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
 from agt.settings import plain_of
-from agt.unlearning.account import Signer
-from agt.unlearning.log import By
 from agt_cli.audit.job import remove_copies
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.finished import check_edits, open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.erasure import ErasureOrder, account, account_lines, erase, rehearse, reporting_change, write
+from agt_cli.unlearn.log import By
 from agt_cli.unlearn.methods import MethodChoice
 
-KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "key", "compute", "output_dir")
+KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "compute", "output_dir")
 FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
 def configure(config: Mapping[str, Any]) -> ErasureOrder:
-    """Validate the settings, the run and the key, before any data is read.
+    """Validate the settings and the run, before any data is read.
 
     Raises:
         ConfigError: by key.
@@ -34,9 +33,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     for key in FLAGS:
         if not isinstance(config.get(key), bool):
             raise ConfigError(f"{key}={config.get(key)}: expected true or false")
-    if config["rehearse"] and config.get("key") is not None:
-        raise ConfigError("key: a rehearsal erases nothing, and has no account to sign: leave key out, or rehearse=true")
-    folder, ids, signing = Path(str(config["run"])), config.get("ids"), config.get("key")
+    folder, ids = Path(str(config["run"])), config.get("ids")
     digest = digest_of(config, "digest")
     check_edits(open_run(folder, "train", digest), "agt unlearn")
     return ErasureOrder(
@@ -48,7 +45,6 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         config["method"],
         not config["forbid_retraining"],
         config["fresh"],
-        None if signing is None else Signer.open(Path(str(signing)).expanduser()),
         Path(str(config["output_dir"])),
         config["rehearse"],
     )
@@ -63,7 +59,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         erased = erase(order, console)
         with reporting_change(erased.words, console, lambda: bool(erased.words)):
             told = account(order, erased)
-            write(told, erased, order.signer, record)
+            write(told, erased, record)
             digest = record.finish()
     for line in account_lines(told):
         console.say(line)

@@ -11,21 +11,20 @@ from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.targets import trusting
-from agt.unlearning.account import read_public
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console, TreeBranch
 from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, markdown_table, plain, report_page
 from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
-from agt_cli.verify.verification import Verification
+from agt_cli.verify.verification import MAKER_LIMIT, PAGES_LIMIT, Verification
 
 PAGES = (".html", ".md")
 OWN_NOTES = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on
 CHECK_COLUMNS = ("check", "stands", "seen")
 CONDITION_COLUMNS = ("", "asks", "stands", "why")
 LIMITS = (
-    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the time, tells this folder "
-    "from one that was made to look like it",
+    PAGES_LIMIT,
+    MAKER_LIMIT,
     "that the code which ran was agt's: version and revision are words in the record; whoever doubts them trains again on "
     "the same data with the same config.yaml, and compares",
     "that no other run or release about the same people was made elsewhere: losses add up whether or not they are written "
@@ -50,7 +49,6 @@ class VerifyConfig:
         page: where the audit is written to as well; None: nowhere.
         ledger: that counts a release, by name or path; None: where the release says.
         head: where a ledger's chain ended at some time, or the file of its second head; None: nobody said.
-        public: the owner's key, which must have signed an account of an erasure; None: nobody said.
     """
 
     path: Path
@@ -58,7 +56,6 @@ class VerifyConfig:
     page: Path | None
     ledger: str | None
     head: NotedHead
-    public: bytes | None
 
 
 def configure(config: Mapping[str, Any]) -> VerifyConfig:
@@ -67,7 +64,7 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     Raises:
         ConfigError: no digest, or a page that would lie in what is verified, or over something else.
     """
-    only_keys(config, ("path", "digest", "page", "ledger", "head", "public"))
+    only_keys(config, ("path", "digest", "page", "ledger", "head"))
     path, page = Path(str(config["path"])).expanduser(), config.get("page")
     page = None if page is None else Path(str(page))
     if page is not None:
@@ -85,8 +82,7 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
         if not os.path.exists(str(head)):
             raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second head's file")
         noted = Path(str(head))
-    public = None if config.get("public") is None else read_public(Path(str(config["public"])).expanduser())
-    return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted, public)
+    return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted)
 
 
 def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
@@ -97,8 +93,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         Busy: another process has a ledger, and everything else holds.
     """
     with trusting(()), console.progress(f"verifying {config.path}", "file") as report:
-        told = (config.ledger, config.head, config.public)
-        subject = Verification(lambda done, files: report(done, files, done, files), *told).look(config.path, config.digest)
+        verification = Verification(lambda done, files: report(done, files, done, files), config.ledger, config.head)
+        subject = verification.look(config.path, config.digest)
     say(subject, console)
     if config.page is not None:
         text = markdown(subject)

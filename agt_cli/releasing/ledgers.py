@@ -17,9 +17,9 @@ from agt.ledger.chain import Unit
 from agt.ledger.ledger import SUFFIX, Ledger, ledgers_in, similar
 from agt.ledger.store import other_program
 from agt.mechanisms.composition import Guarantee
-from agt.unlearning.log import HashKey
 from agt_cli.report.console import put
 from agt_cli.report.finished import Run
+from agt_cli.unlearn.log import HashKey
 
 FOLDER = "ledgers"
 NO_LEDGER = "none"  # what ledger= takes for none

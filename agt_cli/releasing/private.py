@@ -67,8 +67,7 @@ class PrivateAnswers:
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
-        free = randomness.simulated or mechanism.weights is not None
         people = ProtectedPeople.of_finished(opened.trained.finished)
-        with nullcontext(NoLedger()) if free else payer_of(self.ledger, people, record) as payer:
+        with nullcontext(NoLedger()) if randomness.simulated else payer_of(self.ledger, people, record) as payer:
             request = ReleaseRequest(mechanism, self.accounting, self.counting, opened, payer, record, console, self.force)
             return serve(request, randomness, self.lot) if lines else release_file(request, randomness)

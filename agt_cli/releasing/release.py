@@ -1,11 +1,11 @@
 """agt predict of a file: questions, pay, draw, write, in this order; and answers from weights that were released earlier.
 
-What the data owner is told before the draw (how accurate to expect it, what would be better) depends on private data in
-ways that no guarantee covers: it goes to the terminal (stderr) and into no file.
+What the data owner is told before the draw (that labels would hardly be better than a constant) depends on private data
+in ways that no guarantee covers: it goes to the terminal (stderr) and into no file.
 
 Formal guarantees
     What was drawn was debited before, and before anything private was computed about a query that it answers: the debit is
-    on the disk when ``Payer.debit`` returns, and evidence is computed in ``draw`` and ``forecast`` alone. Which
+    on the disk when ``Payer.debit`` returns, and evidence is computed in ``draw`` and ``doubt_worth`` alone. Which
     queries are answered where the budget ends depends on their order, on what was answered before and on the ledger's
     counter.
 """
@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import numpy as np
@@ -27,7 +26,6 @@ from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
 from agt.ledger.ledger import Exhausted, Questions, question_terms
 from agt.mechanisms.claims import (
-    SHOWN_DELTA,
     Account,
     Accounting,
     Claim,
@@ -37,9 +35,7 @@ from agt.mechanisms.claims import (
     Output,
     Release,
     Statement,
-    Voting,
     WeightsMechanism,
-    claim,
     head_of,
     labels_from,
     of_release,
@@ -47,22 +43,21 @@ from agt.mechanisms.claims import (
     prepare_weights,
     totals_of,
 )
-from agt.mechanisms.composition import LEAST, Guarantee, PureDP
+from agt.mechanisms.composition import PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.planning import Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
+from agt.mechanisms.planning import Budget, Evidence, afford, weights_on_offer
 from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
-from agt.models.portable import CLAIM, Portable, check_printable, drawn_by
+from agt.models.portable import CLAIM, Portable, check_printable
 from agt.numeric import Randomness
 from agt.settings import NonNegative, Positive, schema, validate
 from agt.targets import imported
-from agt_cli.configuration import digest_of
 from agt_cli.releasing.answers import LabelTable
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run, open_run
+from agt_cli.report.finished import Run
 from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import in_brief, predict_report
@@ -96,15 +91,11 @@ class MechanismConfig:
         kind: its class.
         given: those of its settings that are not null.
         total: the budget of the whole call.
-        weights: the folder of weights released earlier, to answer more queries from; None: release now.
-        weights_digest: the digest that this release must have; None: any.
     """
 
     kind: type[Any]
     given: Mapping[str, Any]
     total: TotalConfig
-    weights: Path | None = None
-    weights_digest: str | None = None
 
     @classmethod
     def of(cls, node: object, total: TotalConfig) -> "MechanismConfig":
@@ -119,15 +110,7 @@ class MechanismConfig:
         if not (isinstance(kind, type) and issubclass(kind, AnyMechanism) and hasattr(kind, "name")):  # the base has none
             raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
         given = {key: value for key, value in node.items() if value is not None and key != "_target_"}
-        weights, digest = None, None
-        if kind is ReleaseWeights:
-            digest, folder = digest_of(given, "weights_digest", "mechanism."), given.pop("weights", None)
-            weights = None if folder is None else Path(str(folder))
-            if given.pop("weights_digest", None) is not None and weights is None:
-                raise ConfigError(
-                    "mechanism.weights_digest is of an earlier release: give mechanism.weights, its folder, too"
-                )
-        config = cls(kind, given, total, weights, digest)
+        config = cls(kind, given, total)
         config._check_budget()
         return config
 
@@ -135,10 +118,7 @@ class MechanismConfig:
         parameters = [key for key in ("eps", "mu") if key in self.given] + (["delta"] if self.given.get("delta") else [])
         stated = [*(f"mechanism.{key}" for key in parameters), *(["total.eps"] if self.total.eps is not None else [])]
         labels = issubclass(self.kind, Mechanism)
-        if self.weights is not None:
-            if stated:
-                raise ConfigError(f"mechanism.weights keep the budget that they were released at: leave out {stated[0]}")
-        elif not stated:
+        if not stated:
             each = "the one release" if self.releases_weights else "each query"
             name = "mu" if "mu" in self.kind.__dataclass_fields__ else "eps"
             name += " and mechanism.delta" if self.releases_weights and name == "eps" else ""
@@ -232,7 +212,6 @@ class Planned:
         metrics: what is known before the draw.
         wanted: how many releases of a file have to be paid for; 0: nothing new is drawn.
         files: what may be published, in words.
-        earlier: says which weights, released earlier, answer; empty: something new is drawn.
         table: the labels, whose room on the disk is taken; None: there are none.
         questions: the queries by question, where a ledger remembers answers.
         short: what the budget did not hold, exactly; empty: it held all.
@@ -249,7 +228,6 @@ class Planned:
     metrics: dict[str, Any] = field(default_factory=dict)
     wanted: int = 1
     files: str = ""
-    earlier: str = ""
     table: "LabelTable | None" = None
     questions: Questions | None = None
     short: str = ""
@@ -504,15 +482,9 @@ class PlannedNumber(Planned):
 
 
 class PlannedWeights(Planned):
-    """Weights that are released now, and the labels that they give; or the labels that weights released earlier give."""
+    """Weights that are released, and the labels that they give."""
 
-    def __init__(
-        self,
-        request: ReleaseRequest,
-        mechanism: WeightsMechanism,
-        randomness: Randomness,
-        earlier: ReleasedWeights | None,
-    ) -> None:
+    def __init__(self, request: ReleaseRequest, mechanism: WeightsMechanism, randomness: Randomness) -> None:
         delta, opened = request.mechanism.total.delta, request.opened
         rests_on = weaker(head_of(opened.model, mechanism.name).conditions, opened.conditions)
         request = replace(request, opened=replace(opened, conditions=rests_on))
@@ -520,17 +492,12 @@ class PlannedWeights(Planned):
         release = prepare_weights(opened.model, mechanism, conditions=rests_on, delta=delta)
         super().__init__(request, release, mechanism.name, randomness)
         self.reserve_table()
-        if earlier is None:
-            self.files += ", `released_weights.safetensors` and the folder `release`"
-        else:
-            self.wanted, self.judged = 0, replace(release, draw=lambda randomness: earlier)
-            self.earlier = f"weights released earlier ({request.mechanism.weights}): these labels spend nothing more"
+        self.files += ", `released_weights.safetensors` and the folder `release`"
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
-        opened, lines, result = self.request.opened, list[str](), dict[str, Any]()
-        if not self.earlier:
-            source = None if opened.kept.encoder is not None else opened.kept.settled
-            lines, result = write_weights(opened.model, drawn, source, claim, self.request.record)
+        opened = self.request.opened
+        source = None if opened.kept.encoder is not None else opened.kept.settled
+        lines, result = write_weights(opened.model, drawn, source, claim, self.request.record)
         answers = (labels_from(opened.model, piece)(drawn) for piece in pieces(opened.queries.features))
         return lines, {**result, **self.write_labels(answers)}
 
@@ -543,16 +510,13 @@ def plan_release(request: ReleaseRequest, randomness: Randomness) -> PlannedLabe
     """
     config, opened = request.mechanism, request.opened
     planned: PlannedNumber | PlannedWeights
-    if config.weights is not None:
-        released, drawn_by = earlier_weights(config.weights, config.weights_digest, request.trained)
-        return PlannedWeights(request, drawn_by, randomness, released)
     mechanism = config.mechanism(opened.model.problem.classes, len(opened.queries))
     if isinstance(mechanism, Mechanism):
         return PlannedLabels(request, mechanism, randomness)
     if isinstance(mechanism, CertifiedQuantile):
         planned = PlannedNumber(request, mechanism, randomness)
     else:
-        planned = PlannedWeights(request, mechanism, randomness, None)
+        planned = PlannedWeights(request, mechanism, randomness)
         check_printable(opened.model.problem.dataset, planned.judged.words())
     request.payer.check(planned.claim, request.noisy)
     return planned
@@ -582,17 +546,17 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     release = planned.release()
     words = release.words(simulated, request.payer.words(receipt))
     claimed = planned.statement(release, words, request.payer.position(receipt))
-    words += filter(None, [planned.earlier])
     about = planned.spending(release, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
         if receipt.size and request.payer.name and not console.quiet:
-            forecast(request, planned, release)
+            for line in doubt_worth(request, planned, release):
+                console.note(line)
         drawn = planned.draw()
         request.opened.check_current()
         lines, result = planned.write(drawn, claimed)
         listed = [planned.short, *words, *earlier] if planned.short else [*words, *lines, *earlier]
-        claim = claimed if receipt.size or planned.earlier else None
+        claim = claimed if receipt.size else None
         planned.finish(claim, listed, planned.files if publishable else None)
     console.say("what is guaranteed, in brief:" if publishable else "not to be published:")
     for line in [*(f"  - {line}" for line in in_brief(words)), *lines]:
@@ -637,49 +601,10 @@ def write_weights(
     return [said], {"release": str(folder), "release_digest": digest}
 
 
-def earlier_weights(folder: Path, digest: str | None, trained: Run) -> tuple[ReleasedWeights, ReleaseWeights]:
-    """Weights that an earlier call released from the same training run, wherever it lies now, and their mechanism.
+# -- whether labels are worth their budget, which the owner alone is told --------------------------------------------------
 
-    Args:
-        folder: of that call's run.
-        digest: that it must have; None: any.
-        trained: the training run.
-
-    Raises:
-        ConfigError: not such a release, or one of another run, or a simulation.
-    """
-    release = open_run(folder, "predict", digest, "mechanism.weights")
-    run, made_from = (release.environment.get(key) for key in ("trained_run", "trained_digest"))
-    weight, constants = release.released_weights() if made_from == trained.digest else (np.empty(0), {})
-    if made_from in trained.environment.get("succeeds", ()):
-        wrong = (
-            f"released from an earlier state of {trained.folder}, before records were erased: what was published stays as "
-            "it was, and its folder answers (agt predict release=FOLDER); to release from the run as it is now, leave "
-            "mechanism.weights out"
-        )
-    elif made_from != trained.digest:
-        wrong = f"released from the run {run}, not from {trained.folder} (digests {made_from} and {trained.digest})"
-    elif (name := drawn_by(constants)) != ReleaseWeights.name:
-        wrong = f"released by {name}: its folder answers by itself: agt predict release={folder / 'release'}"
-    elif constants.get("simulated"):
-        wrong = "a simulation (drawn with a seed), which guarantees nothing: release without seed"
-    elif constants.get("shrink"):
-        wrong = (
-            "released with mechanism.shrink=true, by which this version does not answer: its folder "
-            "does, with the version that made it"
-        )
-    else:
-        mechanism = ReleaseWeights(mu=float(constants["mu"]))
-        noise = float(constants["sigma"]), float(constants["step"])
-        return ReleasedWeights(weight, mechanism.guarantee, *noise, simulated=False), mechanism
-    raise ConfigError(f"mechanism.weights={folder}: {wrong}")
-
-
-# -- what the owner alone is told before the draw ------------------------------------------------------------------------
-
-MAX_RECORDS_LINEAR, MAX_RECORDS = 10_000, 1_000  # that a forecast looks at: certificates of other models take time
+MAX_RECORDS_LINEAR, MAX_RECORDS = 10_000, 1_000  # that an estimate looks at: certificates of other models take time
 LOT = 0.2  # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
-LEAST_GAIN = 0.005  # another mechanism is named if it is right so much more often
 Rows = np.ndarray | range
 
 
@@ -689,26 +614,32 @@ def _check_worth(request: ReleaseRequest, planned: Planned, willing: bool) -> No
     if planned.wanted:
         # a ledger is debited before anything private is computed, and by whoever asks
         if not request.payer.name and not (willing and console.quiet):
-            objections += forecast(request, planned, planned.asked_for)
+            doubts = doubt_worth(request, planned, planned.asked_for)
+            if willing:
+                for line in doubts:
+                    console.note(line)
+            else:
+                objections += doubts
         for line in planned.asked_for.doubts(request.opened.dataset.declared_size):
             console.note(line)
     if objections and not willing:
         raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
 
 
-def forecast(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:
-    """Tell the owner alone what to expect; returns why it would hardly be worth its budget, if so.
+def doubt_worth(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:
+    """Return why labels would hardly be worth their budget; warns the owner alone where a constant is as good.
 
-    What goes wrong with that is one of the lines: a hint is not worth stopping for. This process works them out by itself
-    where several share the release: one that failed in the middle of an exchange would leave the others no way back to it.
+    What goes wrong with the estimate is one of the warnings: it is not worth stopping for. This process works it
+    out by itself where several share the release: one that failed in the middle of an exchange would leave the
+    others no way back to it.
     """
-    lines, objections = list[str](), list[str]()
+    warnings, objections = list[str](), list[str]()
     if release.claim.output is not Output.NUMBER and release.claim.proved and len(planned.rows):
         try:
-            lines, objections = _forecast(request, planned.mechanism, release, planned.rows)
+            warnings, objections = _estimate_worth(request, planned.mechanism, release, planned.rows)
         except Exception as error:
-            lines = [f"what to expect of this release could not be worked out ({first_line(error)})"]
-    for line in lines:
+            warnings = [f"whether these labels are worth their budget could not be estimated ({first_line(error)})"]
+    for line in warnings:
         request.console.note(line)
     return objections
 
@@ -722,55 +653,42 @@ def _misfits(request: ReleaseRequest, planned: Planned) -> list[str]:
     return lines
 
 
-def _forecast(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> tuple[list[str], list[str]]:
-    """(lines for the owner alone, why labels would hardly be worth their budget, if so)."""
-    opened, config, counting = request.opened, request.mechanism, request.counting
+def _estimate_worth(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> tuple[list[str], list[str]]:
+    """Return (warnings for the owner alone, why labels would hardly be worth their budget, if so)."""
+    opened = request.opened
     model, classes = unshared(opened.model), opened.model.problem.classes
     records, labels, words = _sample(opened, rows)
     certificates = model.certify(records.features)
     if labels is not None and len(labels) < FEW_RECORDS:
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
-    evidence = Evidence.of(certificates, known, classes, counting)
-    weights = weights_on_offer(model, records.features, known, config.given.get("weight_decay"))
-    drawn, _ = _mechanism(name, release.claim.guarantee, classes)
-    share = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[drawn.name].expected(drawn.guarantee)
+    evidence = Evidence.of(certificates, known, classes, request.counting)
+    weights_kind = next((kind for kind in get_args(WeightsMechanism) if kind.name == name), None)
+    if weights_kind is None:
+        share = evidence.expected(MECHANISMS[name].of(release.claim.guarantee, classes))
+    else:
+        offered = weights_on_offer(model, records.features, known, request.mechanism.given.get("weight_decay"))
+        share = offered[name].expected(release.claim.guarantee)
     if labels is None:  # what training recorded of the test records stands for the queries' own labels
-        metrics, basis = opened.trained.finished.metrics, f"{rate_words(share)} of the labels as without noise, "
+        metrics = opened.trained.finished.metrics
         truth, verdict = metrics.get("test_accuracy", 1.0), metrics.get("test_verdict")
-        basis += f"which was right for {rate_words(metrics.get('test_accuracy'))} of the test records; an estimate: "
         always = metrics.get("test_majority_rate", 0.0) if metrics.get("n_test", 0) >= FEW_RECORDS else 0.0
     else:
-        truth, basis, always = 1.0, "", evidence.majority
+        truth, always = 1.0, evidence.majority
         verdict = Quality.of(Judged(opened.dataset.classes, words, labels, evidence.prediction)).verdict
     expected, accuracy, lot = (right_rate(rate, truth, classes) for rate in (share, evidence.accuracy, 1 / classes))
-    constant = rate_words(always or None)
-    without = f"{rate_words(accuracy)} without noise, as the run itself answers; one answer to all: {constant}"
-    lines = [f"expected before the draw, on the {words}: {basis}accuracy {rate_words(expected)} ({without})"]
-    objections = list[str]()
+    warnings, objections = [str(verdict)] if verdict else [], list[str]()
     if expected <= always:
-        lines.append("one answer to all would do at least as well as these labels")
+        warnings.append("one answer to all would do at least as well as these labels")
     if expected <= always or expected - lot < LOT * (accuracy - lot):
         objections = [
-            f"labels would be right at {'an estimated' if basis else 'a'} rate of {rate_words(expected)}, of "
-            f"{rate_words(accuracy)} without noise, {constant} of one answer to all and {rate_words(lot)} of labels drawn "
-            "by lot"
+            f"labels would be right at {'an estimated' if labels is None else 'a'} rate of {rate_words(expected)}, of "
+            f"{rate_words(accuracy)} without noise, {rate_words(always or None)} of one answer to all and "
+            f"{rate_words(lot)} of labels drawn by lot"
         ]
-    lines = [*([str(verdict)] if verdict else []), *lines]
-    if config.total.eps is not None:  # with a delta, without which weights and Gaussian noise cannot be compared
-        queries = config.total.queries or len(opened.queries)
-        budget = Budget(config.total.eps, config.total.delta or SHOWN_DELTA, queries)
-    else:
-        spent = release.totals[-1]
-        budget = Budget(max(spent.eps, LEAST), spent.delta, len(opened.queries))
-    made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _is_allowed(opened, o, counting)]
-    best = max(made, key=lambda offer: offer.accuracy, default=None)
-    if best is not None and right_rate(best.accuracy, truth, classes) > expected + LEAST_GAIN:
-        lines.append(
-            f"better: mechanism={best.mechanism} total.eps={budget.eps:g} total.delta={budget.delta:g}, expected to reach "
-            f"{rate_words(right_rate(best.accuracy, truth, classes))}; agt plan compares all"
-        )
-    return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"], objections
+    if warnings or objections:
+        warnings.append("(for you alone: this depends on private data, and so does a choice made by it)")
+    return warnings, objections
 
 
 def _sample(opened: OpenedRun, rows: Rows) -> tuple[Records, np.ndarray | None, str]:
@@ -783,22 +701,3 @@ def _sample(opened: OpenedRun, rows: Rows) -> tuple[Records, np.ndarray | None, 
     most = min(most, len(rows))
     some = np.array([rows[place] for place in np.linspace(0, len(rows) - 1, most).astype(np.int64)])
     return records.take(some), None if labels is None else labels[some], f"{which} the {words}"
-
-
-def _is_allowed(opened: OpenedRun, offer: Offer, counting: Counting) -> bool:
-    """Whether this run may be released through what the offer names."""
-    settings = opened.model.problem.settings
-    try:
-        mechanism, output = _mechanism(offer.mechanism, offer.each, opened.model.problem.classes)
-        voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
-        claim(opened.conditions, settings.relation, mechanism, "rigorous", counting, voting, output)
-    except ConfigError:
-        return False
-    return True
-
-
-def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism | WeightsMechanism, Output]:
-    weights = next((kind for kind in get_args(WeightsMechanism) if kind.name == name.partition(" ")[0]), None)
-    if weights is not None:
-        return weights(**guarantee.parameters), Output.WEIGHTS
-    return MECHANISMS[name].of(guarantee, classes), Output.LABELS

@@ -10,7 +10,7 @@ A run's state is swapped for its next one (``record.NextState``) in the same fol
     RUN/unlearning/lock      held by the one process that changes the run
     RUN/unlearning/next/     a new state that is being written; it counts for nothing
     RUN/unlearning/commit/   a new state that is whole, and now the run's, whose files are on their way into its folder
-    RUN/unlearning/key       the run's secret (agt/unlearning/log.py): no state's, and never moved
+    RUN/unlearning/key       the run's secret (agt_cli/unlearn/log.py): no state's, and never moved
 
 Formal guarantees
     A new state is on the disk, every file and name of it synced, before the one rename from next to commit; so a process
@@ -59,7 +59,7 @@ from agt_cli import SWEEP_SUFFIX
 from agt_cli.usage import OLD_SPELLINGS
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 LATEST = "latest"
 LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
@@ -271,26 +271,6 @@ class Run(Folder):
         seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
         words = {name: getattr(self, name) for name in about}
         return {"run": str(self.folder), **words, **seconds, "overrides": self.overrides, "metrics": self.metrics}
-
-    def released_weights(self) -> "tuple[np.ndarray, dict[str, Any]]":
-        """The weights that a release published, and the noise they carry.
-
-        Raises:
-            ConfigError: this run released none, or a file is not what the manifest lists.
-        """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        name = "released_weights.safetensors"
-        if not self.holds(name):
-            raise ConfigError(
-                f"{self.key}={self.folder}: released no weights: was it a run with mechanism=release_weights?"
-            )
-        try:
-            weight = load(self.read(name))["weight"]
-        except (SafetensorError, KeyError) as error:
-            raise ConfigError(f"{self.folder / name}: cannot be read ({error})") from None
-        return weight, self.json("released_weights.json")
 
 
 # -- runs in a folder ------------------------------------------------------------------------------------------------------

@@ -91,15 +91,6 @@ def standings(conditions: "Sequence[Condition]") -> str:
     return "\n".join(f"- {plain(c.name)} **{c.standing}** ({c.letter})" for c in conditions)
 
 
-def sections(text: str) -> dict[str, str]:
-    """Title -> what stands below it, of a page's second level. Raises Broken: a title stands in it twice."""
-    _, *parts = re.split(r"^(## .*)$", text, flags=re.MULTILINE)
-    found = {title: body.strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
-    if len(found) < len(parts) // 2:
-        raise Broken("report.md has a title twice")
-    return found
-
-
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table, numbers right-aligned; what every row, or more than one, would say in the same sentence is said below it."""
     columns, rows, notes = told_once(columns, rows)

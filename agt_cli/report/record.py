@@ -63,10 +63,10 @@ import agt_cli
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.provenance import package_version
 from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, as_json, remove_parts, sync_folder, write_atomic
-from agt.unlearning.log import state_of
 from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, remove_leftovers, still_running
 from agt_cli.report.markdown import report_page, standings
+from agt_cli.unlearn.log import state_of
 
 RESUMABLE = "train"
 STATUS_BYTES = 2**14  # of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
@@ -240,7 +240,7 @@ class RunRecord(FolderWriter):
 
     @property
     def place(self) -> Path:
-        """Where the finished run is to be read: the folder that its key lies in (agt/unlearning/log.py)."""
+        """Where the finished run is to be read: the folder that its key lies in (agt_cli/unlearn/log.py)."""
         return self._home
 
     @property

@@ -48,7 +48,6 @@ from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, noise_config
-from agt.unlearning.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.process import current_team
@@ -58,6 +57,7 @@ from agt_cli.report.finished import Run
 from agt_cli.report.quality import Judged, Quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import judge, train_report, write_quality
+from agt_cli.unlearn.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.usage import OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {

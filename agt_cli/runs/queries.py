@@ -55,7 +55,6 @@ from agt.store import (
     refusing,
     sync_folder,
 )
-from agt.unlearning.log import SIZE, HashKey, Index, Log, check_asked, check_same, places
 from agt.unlearning.sisa import answerable
 from agt_cli.choices import naming
 from agt_cli.configuration import digest_of
@@ -77,6 +76,7 @@ from agt_cli.runs.prepare import (
     settings_of,
     use_threads,
 )
+from agt_cli.unlearn.log import SIZE, HashKey, Index, Log, check_asked, check_same, places
 
 # -- what is to be erased, and what waits -------------------------------------------------------------------------------
 

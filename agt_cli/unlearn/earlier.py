@@ -32,12 +32,12 @@ from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Statement, read_claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.models.portable import CLAIM
-from agt.unlearning.account import Earlier
-from agt.unlearning.log import Log
 from agt.unlearning.sisa import gaps
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run, open_run, runs_of
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.runs.queries import ALIKE, conditions_of, people
+from agt_cli.unlearn.account import Earlier
+from agt_cli.unlearn.log import Log
 
 COMMANDS = ("certify", "predict")
 CERTIFICATES = "certificates.parquet"

@@ -3,11 +3,11 @@
 rehearse=true: a request carried out on a copy of the run, to see what a method takes and promises. Nothing is erased.
 
 The copy lies below the command's own record and is gone when it ends, however it ends; of a process that is killed outright
-the next rehearsal beside it removes it. No account is written and nothing is signed: there is nothing to account for.
+the next rehearsal beside it removes it. No account is written: there is nothing to account for.
 
 The account of an erasure on one page, in the words of a data-protection officer; and the same in a few lines.
 
-The account of what ``erase`` did: its parts brought together, written, signed.
+The account of what ``erase`` did: its parts brought together, and written.
 """
 
 import shutil
@@ -18,23 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agt.errors import AgtError, ConfigError, counted
+from agt.errors import AgtError, ConfigError, counted, few
 from agt.numeric import upward
 from agt.store import refusing
-from agt.unlearning.account import (
-    PUBLIC,
-    SIGNATURE,
-    Asked,
-    Earlier,
-    ErasureReport,
-    MethodName,
-    Removal,
-    Signer,
-    StateChange,
-    Waiting,
-    account_of,
-)
-from agt.unlearning.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
+from agt.unlearning.promise import MethodName, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.finished import (
     ACCOUNT_FILE,
@@ -51,10 +38,12 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
 from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepare_without
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, StateChange, Waiting, account_of
 from agt_cli.unlearn.earlier import judge_earlier
+from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
 from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
-from agt_cli.unlearn.traces import TraceTargets, search
+from agt_cli.unlearn.traces import FILES_NOT_SEARCHED, TraceTargets, search
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,6 @@ class ErasureOrder:
         by: what they name; None: as the data has it.
         choice: of the method.
         may_retrain, fresh: as in ``ErasureJob``.
-        signer: of the account; None: it is not signed.
         output_dir: where this command writes.
         rehearse: on a copy of the run alone.
     """
@@ -82,7 +70,6 @@ class ErasureOrder:
     choice: MethodChoice
     may_retrain: bool
     fresh: bool
-    signer: Signer | None
     output_dir: Path
     rehearse: bool = False
 
@@ -102,7 +89,7 @@ class ErasureOutcome:
         prepared: its data of now, with the erased records that the data still has.
         log: with the entry that is accounted for, its last one.
         digest: of the run now.
-        wanted: gives what must not be found any more.
+        wanted: gives the erased records, as other trainings are asked for them.
         words: what an error afterwards must say first, as nothing is undone; empty: an earlier command did it.
     """
 
@@ -217,7 +204,7 @@ def _carried_out(
     )
     with reporting_change(words, console, lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest):
         commit(run.folder)
-    return ErasureOutcome(run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request, run), words)
+    return ErasureOutcome(run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request), words)
 
 
 WORDS = "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records that the ids name"
@@ -336,9 +323,11 @@ def summary(account: ErasureReport) -> dict[str, str]:
     rows["earlier answers"] = told or "none was found beside the run"
     rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
     if sweep is not None:
-        found, files = (sum(getattr(place, name) for place in sweep.places) for name in ("found", "files"))
-        places = counted(len(sweep.places), "place")
-        rows["traces"] = f"{found or 'none'} found in {counted(files, 'file')} of {places}"
+        found = sum(place.found for place in sweep.places)
+        names = few(dict.fromkeys(place.place for place in sweep.places))
+        rows["traces"] = f"{found or 'none'} found in {names}"
+        if FILES_NOT_SEARCHED in sweep.unlooked:
+            rows["traces"] += f"; {FILES_NOT_SEARCHED}"
     return rows
 
 
@@ -372,14 +361,14 @@ def account_markdown(account: ErasureReport) -> str:
         markdown_table(("made before", "now", "why"), answers) if answers else "Nothing was found beside the run.",
         f"And {len(earlier) - len(answers)} more: account.json names them all." if len(answers) < len(earlier) else "",
         "## What is left of them",
-        markdown_table(("where", "files", "found", "what was seen"), places) if places else "Nobody looked for traces.",
+        markdown_table(("where", "looked at", "found", "what was seen"), places) if places else "Nobody looked for traces.",
         "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:" if sweep else "",
         sweep.unlooked if sweep else "",
         "## What this account does not show",
         account.outside,
         "## To check it",
-        "`agt verify` of this folder compares it with the run and its request log, and with `public=OWNER.pub` checks the "
-        "signature. `sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
+        "`agt verify` of this folder compares it with the run and its request log. "
+        "`sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
         (f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}"),
     )
 
@@ -445,12 +434,9 @@ def derive_account(
     return account_of(removal, asked=asked, state=state, training=training, waiting=waiting, **found)
 
 
-def write(account: ErasureReport, erased: ErasureOutcome, signer: Signer | None, record: RunRecord) -> None:
-    """account.json, its signature where a key is given, the page, and the numbers."""
+def write(account: ErasureReport, erased: ErasureOutcome, record: RunRecord) -> None:
+    """Write account.json, the page, and the numbers."""
     record.write(ACCOUNT_FILE, account.content)
-    if signer is not None:
-        record.write(SIGNATURE, signer.sign(account.content))
-        record.write(PUBLIC, signer.public)
     told: dict[str, Any] = {"trained_run": str(erased.run.folder.resolve()), "trained_digest": account.state.after}
     record.environment(**told, dataset=erased.run.environment.get("dataset"))
     record.add_metrics(**removal_metrics(erased.entry.removal))

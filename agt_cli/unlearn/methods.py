@@ -59,9 +59,8 @@ from agt.models.model import load
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards
-from agt.unlearning.account import MethodName, Promise, Removal, RemovalBudget
-from agt.unlearning.log import REQUEST_LOG_FILE
 from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
+from agt.unlearning.promise import MethodName, Promise, Removal, RemovalBudget
 from agt.unlearning.sisa import needed, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
@@ -70,6 +69,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
 from agt_cli.runs.queries import WAITING_FILE, conditions_of, people
 from agt_cli.unlearn.earlier import removal_gaps
+from agt_cli.unlearn.log import REQUEST_LOG_FILE
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from agt.data.erasure import families, part
 from agt.data.files import open_columns
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
-from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, places
 from agt_cli.report.finished import Run
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.runs.queries import named
+from agt_cli.unlearn.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, places
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold

@@ -2,8 +2,7 @@
 
 Formal guarantees
     An account is compared, entry by entry, with the log of the run that it names; its guarantee is worked out again from
-    the run's settings where agt has a formula for it; its signature is over its very bytes. What is not shown: that the
-    model was computed as is said.
+    the run's settings where agt has a formula for it. What is not shown: that the model was computed as is said.
     A request log vouches for nothing by its words: its chain is followed from the first line, the state that its last entry
     names is worked out from the manifest, the states that gave way are those that env.json lists, in their order, and no
     record that was carried out is left in the index. A record that was made from a state which the run no longer has is
@@ -18,19 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import AgtError, DataMissing, counted
+from agt.errors import AgtError, counted
 from agt.facts import Standing
 from agt.models.linear import NUMBERS
 from agt.settings import RemovalConfig, plain_of, validate
 from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
-from agt.unlearning import account as accounts, newton
-from agt.unlearning.account import OUTSIDE, ErasureReport, Promise, Removal, read_account
-from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
+from agt.unlearning import newton
+from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of
-from agt_cli.unlearn.erasure import account_lines, account_markdown, derive_account
+from agt_cli.unlearn.account import OUTSIDE, ErasureReport, read_account
+from agt_cli.unlearn.erasure import account_lines, derive_account
+from agt_cli.unlearn.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.verify.folders import Record, first_difference
-from agt_cli.verify.pages import MAX_PAGE_BYTES, OLDER
+
+OLD_SIGNATURE = "account.sig"
+SIGNED_EARLIER = (
+    f"{OLD_SIGNATURE}, which versions up to 0.6.0 wrote, is not checked here",
+    "openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in account.json -sigfile account.sig checks it",
+)
 
 
 def read_account_of(record: Record) -> ErasureReport | None:
@@ -46,16 +51,15 @@ def read_account_of(record: Record) -> ErasureReport | None:
     return None
 
 
-def check_account(account: ErasureReport, record: Record, run: Record | None, public: bytes | None) -> tuple[str, ...]:
-    """An account against its own record, its signature, and the run that it is about; returns what it says, a line each.
+def check_account(account: ErasureReport, record: Record, run: Record | None) -> tuple[str, ...]:
+    """An account against its own record and the run that it is about; returns what it says, a line each.
 
     Args:
         run: as it is now, in this state or a later one; None: it could not be looked at.
-        public: the owner's key; None: nobody gave one.
     """
-    record.look("report", _check_words, account)
     record.look("metrics", _check_numbers, account)
-    record.look("signature", check_signature, public)
+    if record.holds(OLD_SIGNATURE):
+        record.findings.unchecked("signature", *SIGNED_EARLIER)
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
         record.findings.unchecked("entry", "the run that it is about, or its request log, could not be looked at")
@@ -64,51 +68,10 @@ def check_account(account: ErasureReport, record: Record, run: Record | None, pu
     return tuple(line for line in account_lines(account) if not line.startswith(" "))
 
 
-def _check_words(record: Record, account: ErasureReport) -> str | None:
-    if account.agt != __version__:
-        record.findings.unchecked("report", OLDER.format(account.agt, __version__))
-        return None
-    if record.read("report.md", MAX_PAGE_BYTES).decode() != account_markdown(account):
-        raise Broken("report.md says something else")
-    return "report.md is account.json in words"
-
-
 def _check_numbers(record: Record, account: ErasureReport) -> None:
     numbers, budget = {"removed": account.done.records, **account.done.facts}, account.budget
     numbers |= {"budget_spent": budget.spent, "budget": budget.total} if budget else {}
     record.check_metrics(ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics})
-
-
-def check_signature(record: Record, public: bytes | None) -> str | None:
-    """Whether somebody signed it, and who.
-
-    Raises:
-        Broken: the signature is none of these bytes, or another's than ``public``'s; or none is there and one is asked for.
-        DataMissing: none could be checked here.
-    """
-    findings, names = record.findings, [name for name in (accounts.SIGNATURE, accounts.PUBLIC) if record.holds(name)]
-    if len(names) == 1:
-        raise Broken(f"{names[0]} lies there alone: a signature and its public key go together")
-    if not names and public is not None:
-        raise Broken("it is not signed, and public= asks for a signature")
-    if not names:
-        findings.note("signature", "not signed", "agt unlearn with key=OWNER.pem signs an account")
-        return None
-    try:
-        key = accounts.same(record.read(accounts.PUBLIC))
-    except DataMissing as error:
-        if public is not None:
-            raise
-        findings.unchecked("signature", str(error))
-        return None
-    accounts.check(record.read(ACCOUNT_FILE), record.read(accounts.SIGNATURE), key)
-    if public is None:
-        words = f"by whoever holds the key of {accounts.PUBLIC}: whose that is, these files cannot tell"
-        findings.note("signature", words, "give public=OWNER.pub as the owner handed it over another way")
-        return None
-    if public != key:
-        raise Broken(f"it is signed by another key than public= is: {accounts.PUBLIC} is not the owner's")
-    return "by the owner's key: exactly these bytes of account.json"
 
 
 def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) -> str:

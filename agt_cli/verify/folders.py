@@ -38,12 +38,12 @@ from agt.store import (
     unseal_manifest,
 )
 from agt.targets import is_own_code
-from agt.unlearning.log import KEY_FILE
 from agt_cli.choices import naming
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
 from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
 from agt_cli.runs.queries import ABSTAINED_FILE
+from agt_cli.unlearn.log import KEY_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
 LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")

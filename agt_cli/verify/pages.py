@@ -1,9 +1,8 @@
-"""What a run says of itself in words and tables, made again from its other files: report.md, certificates, audits.
+"""What a run says of its certificates, its audit and its noise, compared field by field with its other files.
 
-report.md is a function of all that a record says. Words are those of one version of agt.
+report.md is held by its hash in the manifest alone: its sentences are compared with nothing.
 """
 
-import re
 from io import BytesIO
 from typing import Any
 
@@ -12,55 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt import __version__
 from agt.audit.findings import AUDIT_FILE, read_audit
 from agt.certificates.box import Certificates
-from agt.mechanisms.claims import read_claim
 from agt.store import MAX_TEXT_BYTES, Broken
-from agt_cli.releasing.noise import REDRAWN, noise_words
-from agt_cli.report.markdown import bullets, capital, document, plain, report_page, sections, standings
-from agt_cli.report.release_md import PUBLISHED, publish_headline, publish_section, setting_section
-from agt_cli.report.report_md import (
-    ball,
-    conditions_section,
-    counts_section,
-    guarantee,
-    headline,
-    metrics_table,
-    results_section,
-    table_metrics,
-)
+from agt_cli.report.report_md import ball, guarantee, table_metrics
 from agt_cli.runs.queries import LINES
 from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
-MAX_PAGE_BYTES = 2**20
-TITLES = {  # of report.md, by command
-    "train": (
-        *("What k counts", "How good it is, and for whom", "For the data owner", "The noisy weights"),
-        *("Removing records later", "Can a privacy guarantee rest on this?", "Every number", "Setting", "Next"),
-    ),
-    "certify": (
-        *("What k counts", "Results", "How good it is, and for whom", "Figures", "Can a privacy guarantee rest on this?"),
-        *("Least stable records", "Next", "Setting of the training run"),
-        "For the data owner only: queries outside the public ranges (clipped to them) and lists (counted as other)",
-    ),
-    "plan": (
-        *("Accuracy by total budget and number of queries", "How good it is, and for whom"),
-        *("Figures", "Can a privacy guarantee rest on this?", "Setting"),
-    ),
-    "predict": ("What is guaranteed", "What may be published", "Setting"),
-    "tune": ("Setting",),
-    "measure": ("What is guaranteed", "What may be published", "Setting"),
-}
-_BESIDE_CLAIM = re.compile(  # what a release says of its files and counts, and of earlier attempts
-    r"- (release: .+ \(digest sha256:[0-9a-f]{64}\): it may be published, and answers without this run$"
-    r"|no folder release: |answered \d|[\d.e-]+ of the queries are certified up to |weights released earlier "
-    r"|an earlier attempt |\d+ labels were paid for )"
-)
-OLDER = "written by agt {}, and this is {}: their words may differ"
 
 
 def check_descent(record: Record, trained: Record | None) -> None:
@@ -75,107 +35,6 @@ def check_data(record: Record, trained: Record | None) -> None:
         then, now = ({key: each.environment.get(key) for key in DATA_KEYS} for each in (record, trained))
         if key := next((key for key in DATA_KEYS if then[key] != now[key]), None):
             raise Broken(f"env.json says {key} = {then[key]}, and the training run {now[key]}")
-
-
-def check_page(record: Record, trained: Record | None) -> str | None:
-    """report.md says what the other files do, and report.html what report.md does."""
-    if not record.holds("report.md"):
-        return None
-    version = record.environment.get("agt")
-    privately_tuned = record.command == "tune" and bool(record.spent)  # by an earlier version
-    if version != __version__ or privately_tuned:
-        record.findings.unchecked("report", OLDER.format(version, __version__))
-        return None
-    text, conditions = record.read("report.md", MAX_PAGE_BYTES).decode(), record.conditions
-    there, made = sections(text), sections(document(*_blocks(record, trained, text)))
-    for title, body in made.items():
-        if title in there and not _is_section(title, there[title], body, record):
-            raise Broken(f"report.md says something else below '{title}' than the record does")
-    titles = {f"## {title}" for title in TITLES.get(record.command, ())}
-    if titles and (strange := there.keys() - titles):
-        raise Broken(f"report.md has a section that agt {record.command} does not write: {strange.pop()}")
-    first = _headline(record, trained)
-    title, _, rest = text.partition("\n\n")
-    ends = rest[len(first) :][:1] in ("", "\n") or not first or record.holds(AUDIT_FILE)  # an audit's line goes on
-    if not (re.fullmatch(r"# .+", title) and rest.startswith(first) and ends):
-        raise Broken("report.md begins with something else than the record does")
-    if conditions and standings(conditions) not in text:
-        raise Broken("report.md says otherwise than conditions.json how each condition stands")
-    page = report_page(text, lambda name: record.read(name) if record.holds(name) else None)
-    if record.holds("report.html") and page.encode() != record.read("report.html"):
-        raise Broken("report.html is not report.md")
-    compared = ["its first lines"] * bool(first) + ["how conditions stand"] * bool(conditions)
-    compared += [title.removeprefix("## ") for title in there if title in made]
-    left = [title.removeprefix("## ") for title in there if title not in made]
-    return f"as other files say: {', '.join(compared)}; not compared: {', '.join(['title', 'sentences between', *left])}"
-
-
-def _blocks(record: Record, trained: Record | None, text: str) -> list[str]:
-    """The sections of report.md that the other files make; ``text``: all of it."""
-    blocks = conditions_section(record.conditions) if record.conditions else []
-    relation, model = (record if trained is None else trained).relation, None if trained is None else trained.rebuilt_model
-    blocks += counts_section(relation) if relation else []
-    if record.command == "train":
-        before = {name: value for name, value in record.metrics.items() if name != "noise_proved"}  # which came after it
-        blocks += ["## Every number", metrics_table(before)]
-        if model is not None:
-            settings, noise = model.problem.settings, model.noise
-            words = [*model.words, *(noise_words(settings, noise, model.conditions, ()) if noise else [])]
-            title = "## Removing records later" if settings.certificate.removable else "## The noisy weights"
-            blocks += [title, bullets(words)] if words else []
-    if record.command == "certify":
-        noisy = REDRAWN in text if model is None else model.problem.settings.noise is not None
-        blocks += results_section(_certified_table(record), REDRAWN if noisy else "")
-    if record.holds(CLAIM_FILE):
-        blocks += ["## What is guaranteed", bullets(read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)).words)]
-    if _releases(record):
-        blocks += publish_section(_publishable(record))
-    return [*blocks, "## Setting", setting_section(record.config)]
-
-
-def _headline(record: Record, trained: Record | None) -> str:
-    """What a page begins with; empty: nothing that is known here, or its training run is away."""
-    if _releases(record):
-        return publish_headline(_publishable(record))
-    if record.holds(AUDIT_FILE):
-        return f"**{plain(capital(read_audit(record.read(AUDIT_FILE)).verdict))}.**"
-    if record.command not in ("train", "certify") or trained is None or trained.relation is None:
-        return ""
-    content = record.read("tables/quality.csv", MAX_TEXT_BYTES)
-    (row, *_) = pd.read_csv(BytesIO(content)).to_dict("records")
-    numbers = {str(name): value for name, value in row.items()}
-    return document(*headline(numbers, record.metrics, trained.metrics["n_train"], trained.relation)).strip()
-
-
-def _is_section(title: str, text: str, derived: str, record: Record) -> bool:
-    """Whether a section of report.md is what other files make it, lines apart that no file has."""
-    if title == "## What is guaranteed" and not by_lines(record):
-        before, found, after = text.partition(derived)
-        rest = (line for line in (*before.splitlines(), *after.splitlines()) if line)
-        return bool(found) and all(_BESIDE_CLAIM.match(line) for line in rest)
-    loose = ("## What is guaranteed", "## The noisy weights", "## Removing records later")
-    waiting = title == "## Results" and "waiting" in record.metrics  # how many, and since when, is in the training run
-    return derived in text if title in loose or waiting else derived == text
-
-
-def _releases(record: Record) -> bool:
-    """Whether its page says what may be published."""
-    return record.command == "predict" or record.holds(CLAIM_FILE)
-
-
-def _publishable(record: Record) -> str | None:
-    """What a release's page says may be published; None: nothing."""
-    if record.command in PUBLISHED:
-        return None if record.metrics.get("simulated") else PUBLISHED[record.command]
-    labels = next((name for name in LABEL_FILES if record.holds(name)), None)
-    if record.environment.get("release"):
-        return f"`{labels}`"
-    if not record.metrics.get("proved"):
-        return None
-    if labels is None:
-        return "The labels on standard output" if by_lines(record) else "That number"
-    more = ", `released_weights.safetensors` and the folder `release`" if record.holds(WEIGHTS_FILE) else ""
-    return f"`{labels}`{more}"
 
 
 def by_lines(record: Record) -> bool:

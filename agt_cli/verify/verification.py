@@ -8,9 +8,9 @@ from pathlib import Path
 from agt.errors import ConfigError
 from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
-from agt.unlearning.account import OUTSIDE
 from agt_cli.report.finished import Run, has_pending_commit
 from agt_cli.report.markdown import Findings
+from agt_cli.unlearn.account import OUTSIDE
 from agt_cli.verify.erasure import (
     check_account,
     check_budget,
@@ -23,15 +23,24 @@ from agt_cli.verify.erasure import (
 )
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
-from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise, check_page
+from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise
 from agt_cli.verify.release import check_labels, check_measured, check_portable, check_release, check_tuned, check_weights
 
 ERASURE = "unlearn"
+MAKER_LIMIT = (
+    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the time, "
+    "or a signature of manifest.json by a key that came another way (ssh-keygen -Y verify), "
+    "tells this folder from one that was made to look like it"
+)
+PAGES_LIMIT = (
+    "that the sentences of report.md and report.html are true: these pages are held by their hashes, "
+    "and their words were not compared with the other files"
+)
 ACCOUNT_LIMITS = (
+    PAGES_LIMIT,
     "that the model after it was computed as is said: whoever doubts it trains on the records that are left, and compares",
     "that the log holds every request: one that was never given to agt is in no file",
-    "who made it: hashes and seals are no signature; a digest that was kept elsewhere tells this folder from one that was "
-    "made to look like it, and so does a signature by a key that came another way (public=OWNER.pub)",
+    MAKER_LIMIT,
     "that the code which ran was agt's: version and revision are words in the record",
     *OUTSIDE,
 )
@@ -47,7 +56,6 @@ Check = Callable[[Record, Record | None], str | None]
 CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the check's name, the check
     ("", "conditions", check_descent),
     ("", "data digest", check_data),
-    ("", "report", check_page),
     ("train", "budget", check_noise),
     ("train", "removal budget", check_budget),
     ("train", "state", check_state),
@@ -73,7 +81,6 @@ class Verification:
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
         ledger: where the account of a release lies, by name or path; None: where it says itself.
-        public: of the owner whose signature an account is to bear; None: nobody said.
         head: of a ledger: where its chain ended at some time, as somebody noted it, or where its second head lies.
         steps: how far the present folder is from the first.
     """
@@ -81,7 +88,6 @@ class Verification:
     progress: OnFile
     ledger: str | None = None
     head: NotedHead = None
-    public: bytes | None = None
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> VerifiedItem:
@@ -160,7 +166,7 @@ class Verification:
         if not isinstance(place, str):
             raise Broken("the record names no place of the run that it is about")
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
-        return (subject,), check_account(account, record, run, self.public)
+        return (subject,), check_account(account, record, run)
 
     def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Record | None]:
         """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""

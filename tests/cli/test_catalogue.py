@@ -176,7 +176,6 @@ unlearn run=nowhere ids=@ok.csv | 2 | nowhere: no such folder
 unlearn run=@box method=forget | 2 | method=forget: expected one of
 unlearn run=@box by=name | 2 | by=name: expected one of
 unlearn run=@box fresh=maybe | 2 | fresh=maybe: expected true or false
-unlearn run=@box key=nokey.pem ids=@ok.csv | 2 | key=nokey.pem
 unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
 certify run=@edited_metrics | 2 | metrics.json
@@ -232,8 +231,6 @@ predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fractio
 {WEIGHTS}  total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
 {WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
-{WEIGHTS}  mechanism.weights=@released total.eps=1 | 2 | mechanism.weights | leave out total.eps
-{WEIGHTS}  mechanism.weights_digest=abc | 2 | mechanism.weights_digest
 data | 2 | one more word is needed | prepare
 data prepar imdb | 2 | unknown word 'prepar' | did you mean 'prepare'
 data prepare | 2 | one more word is needed | imdb
@@ -332,6 +329,9 @@ tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: privat
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
 train --info config | 2 | --info: | agt COMMAND --cfg all
 runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
+unlearn run=@box ids=@ok.csv key=owner.pem | 2 | key=owner.pem: | ssh-keygen -Y sign
+predict run=@box mechanism=release_weights mechanism.weights=@box | 2 | mechanism.weights= | agt predict release=FOLDER
+verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
 dataset=digits train | 2 | the command comes first: agt train dataset=digits
 -m train training.seed=1,2 | 2 | the command comes first: agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'
@@ -447,8 +447,6 @@ predict run=@sparse mechanism.eps=1 | 2 | accounting=rigorous: condition a
 predict run=@undeclared mechanism.eps=1 | 2 | condition e | training.chosen_on
 predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | linear head
 predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability has no minimiser
-{WEIGHTS}  mechanism.weights=@nowhere | 2 | mechanism.weights= | nowhere
-{WEIGHTS}  mechanism.weights=@head | 2 | a run of 'train', not 'predict'
 data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
 data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: no column or key 'text'
 data prepare amex | 4 | train_data.csv is not there | kaggle

@@ -27,28 +27,22 @@ done
 LINES = [  # as bash cuts them, at = too
     ("agt ", {"train", "certify", "help", "completion"}),
     ("agt train dataset = di", {"digits"}),
-    ("agt --json train training.l", {"training.loss=", "training.lr=", "training.lr_min="}),
+    ("agt --json train certificate/f", {"certificate/features="}),
     ("agt nonsense ", set()),
 ]
 WORDS = [
     ("cert", {"certify"}),
     ("help pl", {"plan"}),
     ("completion b", {"bash"}),
-    ("train data", {"dataset=", "dataset.", "data_dir="}),
+    ("train data", {"dataset="}),
     ("train dataset=", {"dataset=blobs", "dataset=digits", "dataset=table"}),
-    ("train certificate=erm certificate.t", {"certificate.tolerance="}),
-    ("train dataset=table dataset.", {"dataset.path=", "dataset.label="}),
-    (
-        "train certificate=stability model=linear certificate/features=relu certificate.features.",
-        {"certificate.features.radius="},
-    ),
+    ("train certificate=erm certificate.t", set()),
+    ("train certificate=stability model=linear certificate/features=la", {"certificate/features=landmarks"}),
     ("train --js", {"--json"}),
-    ("predict mechanism=gaussian_margin mechanism.m", {"mechanism.mu="}),
     ("data ", {"prepare", "inspect"}),
-    ("data prepare imdb prepare.pool", {"prepare.pooling="}),
+    ("data prepare im", {"imdb"}),
     ("reproduce b", {"blobs"}),
     ("audit sel", {"selftest"}),
-    ("audit shadows audit.part", {"audit.part=", "audit.parts="}),
     ("certify run=", set()),
     ("data inspect my", set()),
 ]

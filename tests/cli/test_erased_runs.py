@@ -17,12 +17,12 @@ from agt.data.dataset import Records
 from agt.errors import CheckError
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
-from agt.unlearning.log import Log
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun, abstentions
 from agt_cli.unlearn.earlier import group, judge_earlier
+from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import pending
 from tests.erasing import QUIET, again, erase
 
@@ -334,7 +334,7 @@ def test_a_session_stops(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("place", "spent"),
-    [(("agt_cli.releasing.release", "plan_release"), False), (("agt_cli.releasing.release", "forecast"), True)],
+    [(("agt_cli.releasing.release", "plan_release"), False), (("agt_cli.releasing.release", "doubt_worth"), True)],
 )
 def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
     agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool

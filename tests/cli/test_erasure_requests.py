@@ -13,7 +13,7 @@ from agt.errors import ConfigError
 from agt_cli.report.finished import open_run
 from agt_cli.runs.prepare import kept_head, settings_of
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
-from agt_cli.unlearn.traces import TraceTargets, other_runs, sweep
+from agt_cli.unlearn.traces import TraceTargets, other_runs
 from tests.cli.conftest import Agt
 
 TABLE = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.classes=[0,1]", "kgrid.max=2")
@@ -142,37 +142,11 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
         ask(later, alone)
 
 
-def test_a_sweep_finds_what_is_left(agt: Agt, tmp_path: Path) -> None:
+def test_other_runs_say_whether_they_were_trained_on_erased_records(agt: Agt, tmp_path: Path) -> None:
     people().to_csv("t.csv", index=False)
     assert agt(*TABLE, *PEOPLE).code == 0
     assert agt(*TABLE[:-2], *PEOPLE, "hydra.run.dir=outputs/train/other", "-q").code == 0
-    of = known()
-    train = of.data.train
-    rows = train.features[:2] + np.float32(0.1)
-    wanted = TraceTargets(("person07", "né 12345", "17"), rows, train.features, frozenset({"0" * 64}))
-    folder = tmp_path / "swept"
-    folder.mkdir()
-
-    def found() -> int:
-        return sum(place.found for place in sweep(wanted, {"it": folder})[0])
-
-    (folder / "clean.csv").write_text("person071,117\nperson7,1 7\n")
-    (folder / "clean.bin").write_bytes(rows[0].tobytes()[1:])
-    assert found() == 0
-    planted = {
-        "a.md": b"of person07.",
-        "b.bin": b"\x00\x01" + rows[1].astype(np.float64).tobytes(),
-        "c.json": b'{"who": "n\\u00e9 12345"}',
-        "d.csv": b"id,b\n17,x\n",
-        "person07.txt": b"",
-    }
-    for name, content in planted.items():
-        (folder / name).write_bytes(content)
-        assert found() == 1, name
-        (folder / name).unlink()
-    pd.DataFrame({"who": ["person07"]}).to_parquet(folder / "e.parquet", compression="gzip")
-    assert found() == 1
-    asked = TraceTargets((str(train.units[0]),))
+    asked = TraceTargets((str(known().data.train.units[0]),))
     assert other_runs(asked, Path("outputs"), Path("run")).found == 3
     assert other_runs(TraceTargets(("nobody",)), Path("outputs"), Path("run")).found == 0
 

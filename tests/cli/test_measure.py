@@ -50,13 +50,8 @@ EDITS: dict[str, tuple[str, dict[str, Edit]]] = {  # the check that tells, and t
     "nothing spent": ("budget", {"spent.json": None}),
     "declarations left out": (
         "claim",
-        {
-            "claim.json": lambda claim: claim.update(words=[claim["words"][0], claim["words"][-1]]),
-            "report.md": lambda text: re.sub("- (it is about|declared).*\n", "", text),
-        },
+        {"claim.json": lambda claim: claim.update(words=[claim["words"][0], claim["words"][-1]])},
     ),
-    "all of it published": ("report", {"report.md": ("how long it took are for the data owner", "all else, too")}),
-    "a page that begins otherwise": ("report", {"report.md": ("may be published, once.**", "and all else.**")}),
 }
 
 

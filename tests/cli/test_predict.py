@@ -1,15 +1,12 @@
 """agt predict: labels with their guarantee, and every case in which it must refuse to give one."""
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from records import reseal
 
 from agt_cli.cli import main
 
@@ -270,57 +267,13 @@ def test_one_number_about_all_certificates(predict: Predict) -> None:
 # -- the weights of a linear head ------------------------------------------------------------------------------------------
 
 
-def test_released_weights_answer_any_number_of_queries(predict: Predict, run: Run) -> None:
+def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None:
     first = predict("head", *WEIGHTS, "hydra.run.dir=release")
     assert "the released weights are 0.268051-Gaussian differentially private for add_remove neighbours" in first.out
     assert "for any number of queries: (1, 1e-05)-differentially private in all" in first.out
     assert (
         "`labels.csv`, `released_weights.safetensors` and the folder `release`, once."
         in Path("release/report.md").read_text()
-    )
-    digest = re.search(r"^digest: (sha256:[0-9a-f]{64})$", first.out, re.M)[1]  # type: ignore[index]
-    again = ("mechanism=release_weights", "mechanism.weights=release", f"mechanism.weights_digest={digest}")
-    later = predict("head", *again)
-    assert "these labels spend nothing more" in later.out
-    assert not (folder_of(later) / "spent.json").exists(), "nothing was drawn"
-    folder = folder_of(later)
-    assert (folder / "labels.csv").read_bytes() == Path("release/labels.csv").read_bytes()
-    assert not list(folder.glob("released_weights*"))
-    relative = Path(os.path.relpath(run("head")))
-    assert predict("head", f"run={relative}", "mechanism=release_weights", "mechanism.weights=release").code == 0
-    shutil.copytree(run("head"), "moved")
-    assert predict("head", "run=moved", *again).code == 0, "the same run, wherever it lies"
-    shutil.copytree(run("another head"), "elsewhere")
-    release = Path("release/env.json")
-    release.write_text(release.read_text().replace(str(run("head").resolve()), str(Path("elsewhere").resolve())))
-    reseal(Path("release"))
-    predict("head", "run=elsewhere", *again[:2]).ended(2, "released from the run")
-
-
-def test_weights_are_answered_from_only_if_they_are_a_release_of_this_run(predict: Predict, run: Run) -> None:
-    assert predict("head", *WEIGHTS, "hydra.run.dir=release", "-q").code == 0
-    assert predict("head", *WEIGHTS, "seed=1", "hydra.run.dir=simulated", "-q").code == 0
-    again = ("mechanism=release_weights", "mechanism.weights=release")
-    assert json.loads(Path("simulated/released_weights.json").read_text())["simulated"]
-    refused = [
-        (("head", *again[:1], "mechanism.weights=simulated"), "a simulation (drawn with a seed), which guarantees nothing"),
-        (("another head", *again), f"released from the run {run('head').resolve()}, not from"),
-        (("head", *again[:1], "mechanism.weights=gone"), "gone: no such folder"),
-        (("head", *again[:1], f"mechanism.weights={run('head')}"), "a run of 'train', not 'predict'"),
-        (("head", *again, "total.eps=1"), "leave out total.eps"),
-        (("head", *again, "mechanism.mu=1"), "leave out mechanism.mu"),
-        (("head", *again, f"mechanism.weights_digest=sha256:{64 * '0'}"), "mechanism.weights_digest asks for sha256:0000"),
-        (("head", *again, "mechanism.weights_digest='0'"), "mechanism.weights_digest=0: expected sha256:"),
-        (("head", *WEIGHTS, f"mechanism.weights_digest=sha256:{64 * '0'}"), "give mechanism.weights"),
-    ]
-    for arguments, words in refused:
-        predict(*arguments).ended(2, words)
-
-
-def test_labels_of_another_mechanism_are_no_weights(predict: Predict) -> None:
-    assert predict("head", "mechanism.eps=1", "hydra.run.dir=labels", "-q").code == 0
-    predict("head", "mechanism=release_weights", "mechanism.weights=labels").ended(
-        2, "was it a run with mechanism=release_weights?"
     )
 
 

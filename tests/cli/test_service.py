@@ -159,7 +159,6 @@ def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked:
     assert json.loads(Path("first/spent.json").read_text())["ledger"]["entry"] == 3
     agt("predict", f"run={home / name}", "ledger=people", *asked).ended(3)
     if name == "linear":
-        agt("predict", f"run={home / name}", "mechanism=release_weights", "mechanism.weights=first").ended(0)
         assert agt("predict", "release=first/release", points(POINTS)).code == 0
         said = agt("predict", "release=first/release", points(POINTS), "ledger=people")
         assert "leave out ledger" in said.err

@@ -139,7 +139,7 @@ def test_a_file_that_is_replaced_under_way(
 ) -> None:
     """After it was looked through and paid for: the debit stands, and nobody sees half of an answer."""
     real = spending.write_spent
-    monkeypatch.setattr("agt_cli.releasing.release.MAX_RECORDS_LINEAR", 5)  # a forecast that looks at few holds few
+    monkeypatch.setattr("agt_cli.releasing.release.MAX_RECORDS_LINEAR", 5)  # an estimate that looks at few holds few
     monkeypatch.setattr(spending, "write_spent", lambda *given: (real(*given), asked(x0=np.zeros(N))))
     many()
     agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(

@@ -157,15 +157,15 @@ class Counting(Group):
         return value
 
 
-def test_a_hint_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be left in the midst of it, where it fails; and a paid release with them."""
     assert agt("train", *TINY, PUBLIC, "hydra.run.dir=run", "-q").code == 0
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    said = agt("predict", "run=run", "mechanism.eps=1", "force=true")
-    assert (said.code, "expected before the draw" in said.err) == (0, True), said.err
-    assert Counting.tasks == ["open", "answer"], "one for the labels, none for the hint"
+    said = agt("predict", "run=run", "mechanism.eps=0.01", "force=true")
+    assert (said.code, "labels would be right at" in said.err) == (0, True), said.err
+    assert Counting.tasks == ["open", "answer"], "one for the labels, none for the estimate"
 
 
 def test_nothing_is_asked_of_processes_that_a_failed_task_left_behind() -> None:

@@ -110,7 +110,7 @@ def test_verify_says_of_released_weights_what_it_did_not_check(
     said = agt("verify", "predict/weights", "--json", "-q")
     states = {check["check"]: check["state"] for check in said.json["checks"]}
     assert states["claim"] == states["noise"] == "not checked"
-    assert {name for name, state in states.items() if state == "PROBLEM"} == {"report"}, "which has the mechanism's words"
+    assert "PROBLEM" not in states.values()
     assert not Path("imported").exists()
 
 

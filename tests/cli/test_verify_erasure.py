@@ -14,11 +14,11 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Manifest
-from agt.unlearning.account import PUBLIC, SIGNATURE, Signer, read_account
-from agt.unlearning.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
+from agt_cli.unlearn.account import read_account
 from agt_cli.unlearn.erasure import account_markdown
+from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from cli.conftest import Agt
 from cli.test_verify import Edit, change, digest, problems, tamper
 
@@ -47,27 +47,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             main(["predict", "run=train/a", "mechanism.eps=1", "force=true", "hydra.run.dir=predict/one", "-q", "--json"])
             == 0
         )
-        keys()
         shutil.copytree("train/a", "copies/a")
         erase("unlearn/wait", range(3), "method=certificate")
-        erase("unlearn/go", range(3, 5), "method=retrain", "key=owner.pem")
+        erase("unlearn/go", range(3, 5), "method=retrain")
         erase("unlearn/more", range(5, 6), "method=retrain")
     finally:
         os.chdir(before)
     return home
-
-
-def keys() -> None:
-    """owner.pem, owner.pub and another's."""
-    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="needs cryptography")
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    for name in ("owner", "other"):
-        path = Path(f"{name}.pem")
-        key = ed25519.Ed25519PrivateKey.generate()
-        path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        path.chmod(0o600)
-        Path(f"{name}.pub").write_bytes(Signer.open(path).public)
 
 
 @pytest.fixture
@@ -156,8 +142,8 @@ def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) ->
 
 
 def account(edit: Callable[[Any], object], words: str) -> tuple[str, dict[str, Edit], dict[str, str]]:
-    """An edited account, which contradicts the log and the page beside it."""
-    return "unlearn/more", {"account.json": edit}, {"entry": words, "report": "report.md says something else"}
+    """An edited account, which contradicts the log."""
+    return "unlearn/more", {"account.json": edit}, {"entry": words}
 
 
 EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, its files, what each check tells
@@ -178,13 +164,10 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, it
     "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
     "words": account(lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
-    "numbers and words that stand twice": (
+    "numbers that stand twice": (
         "unlearn/more",
-        {
-            "account.json": lambda account: account["done"]["facts"].update(steps_retrained=2),
-            "report.md": ("1 person", "no person"),
-        },
-        {"metrics": "steps_retrained", "report": "something else"},
+        {"account.json": lambda account: account["done"]["facts"].update(steps_retrained=2)},
+        {"metrics": "steps_retrained"},
     ),
     "twice in the account": ("unlearn/more", {"account.json": ("{\n", '{"agt": "",\n')}, {"account.json": ""}),
     "twice in env.json": ("unlearn/more", {"env.json": ("{\n", '{"agt": "",\n')}, {"env.json": ""}),
@@ -201,43 +184,16 @@ def test_what_was_edited_and_sealed_again_contradicts_the_rest(home: Path, agt: 
         assert agt("verify", "unlearn/go", "--json", "-q").code == 3, "what rests on it does not verify either"
 
 
-def test_a_signed_account_is_refused_after_any_edit(home: Path, agt: Agt) -> None:
-    """Whoever seals the folder again cannot sign it again."""
+def test_a_signature_of_an_earlier_version_is_said_to_be_unchecked(home: Path, agt: Agt) -> None:
     folder = home / "unlearn/go"
-    for file in ("account.json", SIGNATURE):
-        content = (folder / file).read_bytes()
-        for place in (0, len(content) // 2):
-            flipped = bytearray(content)
-            flipped[place] ^= 2
-            (folder / file).write_bytes(flipped)
-            reseal(folder)
-            assert {"signature", "account.json"} & problems(agt("verify", str(folder), "--json", "-q")).keys()
-        (folder / file).write_bytes(content)
-    reseal(folder)
-    assert agt("verify", str(folder), "public=owner.pub", "--json", "-q").code == 0
-
-
-def test_whose_signature_it_is_only_a_key_from_elsewhere_tells(home: Path, agt: Agt) -> None:
-    folder = home / "unlearn/go"
-    alone = agt("verify", str(folder), "--json", "-q")
-    assert checks(alone)["signature"] == "note"
-    assert "whose that is, these files cannot tell" in agt("verify", str(folder)).out
-    assert checks(agt("verify", str(folder), "public=owner.pub", "--json", "-q"))["signature"] == "ok"
-    other = problems(agt("verify", str(folder), "public=other.pub", "--json", "-q"))
-    assert "another key than public=" in other["signature"]
-    forged = Signer.open(Path("other.pem"))
-    (folder / SIGNATURE).write_bytes(forged.sign((folder / "account.json").read_bytes()))
-    (folder / PUBLIC).write_bytes(forged.public)
-    reseal(folder)
-    assert agt("verify", str(folder), "--json", "-q").code == 0, "signed, by somebody"
-    assert "another key" in problems(agt("verify", str(folder), "public=owner.pub", "--json", "-q"))["signature"]
-    unsigned = problems(agt("verify", "unlearn/more", "public=owner.pub", "--json", "-q"))
-    assert "it is not signed" in unsigned["signature"]
-    (folder / PUBLIC).unlink()
-    reseal(folder)
-    assert "lies there alone" in problems(agt("verify", str(folder), "--json", "-q"))["signature"]
-    assert agt("verify", "unlearn/go", "public=owner.pem").code == 2
-    assert agt("verify", "unlearn/go", "public=nowhere").code == 2
+    (folder / "account.sig").write_bytes(bytes(64))
+    listed = Manifest.read((folder / MANIFEST).read_bytes())
+    (folder / MANIFEST).write_bytes(
+        Manifest("unlearn", {**listed.files, "account.sig": sha256(bytes(64)).hexdigest()}).content
+    )
+    said = agt("verify", "unlearn/go", "--json", "-q").ended(0)
+    assert checks(said)["signature"] == "not checked"
+    assert "openssl pkeyutl -verify" in said.out
 
 
 # -- a head with a removal budget, by the command itself -------------------------------------------------------------------
@@ -276,7 +232,7 @@ def removed(head: Path, agt: Agt, tmp_path: Path) -> Path:
 
 def test_what_the_command_leaves_verifies(removed: Path, agt: Agt) -> None:
     said = agt("verify", "unlearn/h", "--json", "-q").ended(0)
-    assert {checks(said)[name] for name in ("account.json", "report", "entry", "removal budget")} == {"ok"}
+    assert {checks(said)[name] for name in ("account.json", "entry", "removal budget")} == {"ok"}
     assert checks(agt("verify", "train/h", "--json", "-q"))["removal budget"] == "ok"
     assert "p000" not in (removed / "unlearn/h/account.json").read_text()
 

@@ -6,7 +6,6 @@ so the suite can fail.
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -22,9 +21,9 @@ from torch import nn
 import agt
 from agt.errors import AgtError, ConfigError
 from agt.store import Manifest, seal_manifest
-from agt.unlearning.log import KEY_FILE
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
+from agt_cli.unlearn.log import KEY_FILE
 
 RUNS = [name for name in COMMANDS if not name.startswith("ledgers/")]
 TRAINED = [name for name in RUNS if name.startswith("train/")]
@@ -233,38 +232,3 @@ def test_commands_refuse_a_spoilt_run(
     reseal(folder)
     assert main([*arguments, digest, "-q"]) == 2
     assert re.search(r"manifest\.json has the digest sha256:[0-9a-f]{64} and digest asks for", capsys.readouterr().err)
-
-
-def test_released_weights_are_those_that_were_released(
-    finished_runs: FinishedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = finished_runs.copy("predict/weights", tmp_path / "weights")
-    digest = sha256((folder / "manifest.json").read_bytes()).hexdigest()
-    trained = finished_runs["train/linear"]
-    arguments = [
-        "predict",
-        f"run={trained}",
-        "mechanism=release_weights",
-        f"output_dir={tmp_path}",
-        "-q",
-    ]
-
-    def refusal(*words: str) -> str:
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        assert main([*arguments, f"hydra.run.dir={tmp_path / 'out'}", *words]) == 2
-        return capsys.readouterr().err
-
-    path = folder / "released_weights.safetensors"
-    path.write_bytes(save({"weight": -load_file(path)["weight"]}))
-    assert "released_weights.safetensors is not what manifest.json says" in refusal(f"mechanism.weights={folder}")
-    reseal(folder)
-    asked = (f"mechanism.weights={folder}", f"mechanism.weights_digest={digest}")
-    assert "mechanism.weights_digest asks for" in refusal(*asked)
-    labels = finished_runs.copy("predict/labels", tmp_path / "labels")
-    for name in ("released_weights.safetensors", "released_weights.json"):
-        shutil.copy(finished_runs["predict/weights"] / name, labels)
-    assert "released from the run" in refusal(f"mechanism.weights={labels}"), "of another run"
-    own = tmp_path / "own"
-    assert main(["predict", f"run={trained}", "mechanism.eps=1", f"hydra.run.dir={own}", "-q"]) == 0
-    shutil.copy(finished_runs["predict/weights"] / "released_weights.safetensors", own)
-    assert "own: released no weights: was it a run with" in refusal(f"mechanism.weights={own}")

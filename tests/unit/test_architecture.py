@@ -29,6 +29,7 @@ ROOMS = (
     ("agt.api", "agt.estimator"),
     ("agt.audit",),
     ("agt_cli._experiments", "agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
+    ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),  # forms of files, which whoever reads a run knows
     ("agt_cli.report",),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),

@@ -11,7 +11,7 @@ from agt.audit.mechanism import TrialPlan
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact, Standing
 from agt.numeric import gaussian_mu
-from agt.unlearning.account import Promise
+from agt.unlearning.promise import Promise
 from agt_cli.audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
 from agt_cli.audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
 

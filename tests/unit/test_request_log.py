@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
 from agt.store import Broken
-from agt.unlearning.log import (
+from agt_cli.unlearn.log import (
     SIZE,
     HashKey,
     Index,
@@ -222,5 +222,5 @@ def test_rows_that_went_unasked_are_counted() -> None:
 
 def test_features_of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = written(Index.made(people(), KEY))
-    monkeypatch.setattr("agt.unlearning.log._AT_ONCE", 20)
+    monkeypatch.setattr("agt_cli.unlearn.log._AT_ONCE", 20)
     assert written(Index.made(people(), KEY)) == whole

@@ -51,7 +51,7 @@ from agt.errors import ConfigError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store import Broken, Folder, refusing, sync_folder
-from agt.unlearning.account import MethodName, Removal
+from agt.unlearning.promise import MethodName, Removal
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
