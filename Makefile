@@ -75,7 +75,7 @@ audit: $(VENV)/.installed
 	$(AGT) -q train dataset=digits model=linear kgrid.max=10 training.chosen_on=public output_dir=$(AUDITS)
 	$(AUDIT) certificate $(OF) audit.units=40 audit.neighbours=8 audit.bounded=1 audit.queries=40 audit.lines=2
 	$(AUDIT) mechanism $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=4000 audit.neighbours=2
-	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1 audit.poisons=0
+	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1
 	$(AUDIT) membership $(OF) audit.shadows=0 audit.pairs=2
 	$(AUDIT) unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50
 

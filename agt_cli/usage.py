@@ -51,10 +51,18 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--confi
 _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+_SHADOWS = (
+    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt audit memorisation of the "
+    "same run uses them again"
+)
+_POISONS = "agt audit prediction has no poisoned records any more: leave it out; every other attack is as it was"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
     "audit=summary": _AUDITS,
+    "audit=shadows": _SHADOWS,
+    "audit audit.poisons=": _POISONS,
+    "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
 }

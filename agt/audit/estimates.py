@@ -57,7 +57,7 @@ What may be concluded of a mechanism that was run once, from how many of its can
 
     right_guesses(scores, included, k, l)       scores of canaries -> how many of the surest guesses are right
     one_run_epsilon(..., bound="exact")         a lower bound on epsilon from them, by one of ``BOUNDS``
-    planned_guesses(...), canaries_needed(...)  how many guesses to make, fixed before the run; how many canaries at least
+    planned_guesses(...)                        how many guesses to make, fixed before the run
 
 | bound | of which mechanisms                                                                                              |
 |-------|------------------------------------------------------------------------------------------------------------------|
@@ -513,7 +513,6 @@ def posterior(prior: float, eps: float) -> float:
 
 # -- one run ------------------------------------------------------------------------------------------------------------
 
-MAX_CANARIES = 2**24
 _CLOSE = 1e-6  # how near the bound's end is sought: of a number between 0 and some tens
 OneRunBound = Literal["exact", "gdp"]
 BOUNDS: tuple[OneRunBound, ...] = get_args(OneRunBound)
@@ -644,19 +643,6 @@ def planned_guesses(
     if contradicting:
         numbers = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
     return max(numbers, key=lambda number: shown(int(mean_right(number, canaries, mu)), number))
-
-
-def canaries_needed(epsilon: float, delta: float, confidence: float, bound: OneRunBound) -> int:
-    """The least number of canaries that contradict a claim if all of them are guessed, and rightly; ``MAX_CANARIES`` stands
-    for that and more."""
-
-    def short(canaries: int) -> bool:
-        return one_run_epsilon(canaries, canaries, canaries, delta, confidence, bound) <= epsilon
-
-    high = 1
-    while high < MAX_CANARIES and short(high):
-        high *= 2
-    return MAX_CANARIES if high >= MAX_CANARIES else bisect(short, high // 2, high, whole_midpoint)[1]
 
 
 def _greatest(refused: Callable[[float], bool]) -> float:

@@ -88,7 +88,7 @@ from safetensors.torch import load, save
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm, rankdata
 
-from agt.audit.estimates import Mistakes, lower_limit, right_guesses, upper_limit
+from agt.audit.estimates import Mistakes, lower_limit, upper_limit
 from agt.audit.findings import Finding, counterexamples
 from agt.audit.neighbours import Edited, neighbours_of, with_added
 from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
@@ -104,7 +104,6 @@ MODELS_FOR_OWN_VARIANCE = 32  # on either side of a record; fewer, and one varia
 A = 0.3  # of RMIA
 COPIES = 16
 SPREAD = (0.1, 2.0)  # of the copies' noise, in standard deviations of the features: from the first copy to the last
-RADEMACHER = 3.178 + 1e-3  # 1/(4 P(N(0, 1) >= 2^(1/2))), the least constant there is
 TINY = 1e-9  # a standard deviation below it is none: models that agree to all digits
 TARGETS_AT_ONCE = 64  # whose influences are worked out
 
@@ -403,25 +402,6 @@ class Rehearsal:
         return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
 
 
-def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> int:
-    """How many guesses are right of which units the first shadow model was trained on, by LiRA from the others: an audit in
-    one run.
-
-    Each unit was in it by a fair coin of its own, and the other models, its complement left out, saw other coins: given
-    the first model, guesses depend on nothing that the coins decided. So the bounds of one run hold for whatever privacy
-    that one training claims.
-
-    Args:
-        units: [n] whose each record is; scores of a unit's records are added.
-        guesses: how many, fixed before; half of them of units that are in.
-    """
-    opposite = np.flatnonzero((reference.included == ~reference.included[0]).all(axis=1))
-    scores = lira_online(reference.phi[0], reference.but(0, *opposite.tolist()))
-    _, first, place = np.unique(units, return_index=True, return_inverse=True)
-    half = guesses // 2
-    return right_guesses(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
-
-
 def spread_of(values: Iterable[float]) -> tuple[float, float]:
     """(mean, standard deviation) over targets. Limits of the mean do not follow: targets share records and judges, and half
     of them are the others' complements."""
@@ -495,20 +475,16 @@ def compare_labels(
 # -- the most exposed --------------------------------------------------------------------------------------------------
 
 
-def exposure(phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> dict[str, np.ndarray]:
-    """How exposed each of some records is to LiRA: columns by name, [n] each.
+def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
+    """How exposed each record is to LiRA: columns by name, [n] each.
 
     Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it: what it does to phi is an
     experiment, free of every other difference between members and non-members, and of the sizes of halves.
 
-    Args:
-        looked_at: [n] bool, the records that compete for being the most exposed.
-
     Returns:
         score_lira: ln of the likelihood ratio, online, of the model that is audited; standard_error: from the means'
         uncertainty (asymptotic). shift: by how many standard deviations training on the record raises phi, on average over
-        shadow models; shift_error: its standard error; p_shift: such a shift is by chance alone at most so likely;
-        p_of_all: the same, times the number of records that were looked at (Bonferroni), at most 1.
+        shadow models; shift_error: its standard error.
 
     Raises:
         ConfigError: fewer than two pairs of models.
@@ -516,12 +492,7 @@ def exposure(phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> di
     Formal guarantees
         Models come in pairs, one on a half of the units and one on all others, and are far from independent of each other:
         what the other records do to one they do to the other with the opposite sign. So all errors here are of pairs, which
-        are independent. Let d be phi of the pair's model with the record less phi of its model without. If training on the
-        unit does nothing to phi, then which of the two models had it is a fair coin of its own beside everything that both
-        phi depend on: given |d| of all pairs, the signs of d are fair coins, whatever the law of phi. So S, the sum of d
-        over the root of the sum of its squares, is a sum of fair signs with weights whose squares add up to 1, and
-        P(S >= x) <= ``RADEMACHER`` P(N(0, 1) >= x) for every x (Bentkus and Dzindzalieta 2015): that is ``chance``, at any
-        number of pairs.
+        are independent.
     """
     reference = reference.pairs
     having, lacking = reference.with_and_without
@@ -534,15 +505,11 @@ def exposure(phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> di
     squares = (having - laws[0][0]) ** 2 + (lacking - laws[1][0]) ** 2
     sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)
     difference = (having - lacking) / sd
-    weight = np.maximum(np.sqrt((difference**2).sum(axis=0)), TINY)
-    chance = np.minimum(1.0, RADEMACHER * norm.sf(difference.sum(axis=0) / weight))
     return {
         "score_lira": lira_online(phi, reference),
         "standard_error": error,
         "shift": difference.mean(axis=0),
         "shift_error": _error_of_mean(difference),
-        "p_shift": chance,
-        "p_of_all": np.minimum(1.0, chance * max(1, int(looked_at.sum()))),
     }
 
 
@@ -749,7 +716,6 @@ def train_shadows(
     config: ShadowConfig,
     folder: Path,
     on_done: Callable[[int], None] = lambda done: None,
-    which: Sequence[int] | None = None,
 ) -> Shadows:
     """Train what is not there yet, several processes at once, and read all of it.
 
@@ -757,7 +723,6 @@ def train_shadows(
         problem: of the run, with its dataset.
         folder: of all shadow models; those of these settings lie in a folder of their own inside.
         on_done: called with the number of models that are there or have failed.
-        which: the numbers of some models, that are alone looked at; None: all. They are the same models as among all.
 
     Raises:
         CheckError: every model failed; names the first reason.
@@ -765,9 +730,8 @@ def train_shadows(
     """
     half, sides = halved(problem, pool), pool.sides(config)
     home = folder / shadow_key(half, pool, config)
-    which = range(config.models) if which is None else which
-    there = {index: logits for index in which if (logits := _stored(home, index)) is not None}
-    missing = [index for index in which if index not in there]
+    there = {index: logits for index in range(config.models) if (logits := _stored(home, index)) is not None}
+    missing = [index for index in range(config.models) if index not in there]
     on_done(len(there))
     failures = dict[int, str]()
     for count, (index, why) in enumerate(_trained(half, pool, sides, missing, config, home), start=len(there) + 1):
@@ -778,9 +742,9 @@ def train_shadows(
         else:
             there[index] = logits
     if not there:
-        raise CheckError(f"all {len(which)} shadow models failed; the first: {failures[min(failures)]}")
+        raise CheckError(f"all {config.models} shadow models failed; the first: {failures[min(failures)]}")
     kept = sorted(there)
-    reused = len(which) - len(missing)
+    reused = config.models - len(missing)
     return Shadows(sides[kept], np.stack([there[index] for index in kept]), tuple(sorted(failures.items())), reused)
 
 

@@ -13,8 +13,7 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter, StrMethodFormatter
 from pydantic import Field
 
-from agt.audit.estimates import MAX_CANARIES, canaries_needed, one_run_epsilon, planned_guesses
-from agt.audit.findings import Finding, Outcome, Strength, counterexamples, least
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples
 from agt.audit.membership import (
     ATTACKS,
     COPIES,
@@ -27,7 +26,6 @@ from agt.audit.membership import (
     ShadowConfig,
     Shadows,
     class_logits,
-    coin_guesses,
     compare_labels,
     confidences,
     exposure,
@@ -90,8 +88,7 @@ COLUMNS = (
     f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
     "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
     "training on it raises a record's confidence, on average over pairs of shadow models, of which a fair coin says which "
-    "one has it; p_shift: by chance that is at most so likely; p_of_all: times the number of training records, which all "
-    "were looked at"
+    "one has it; shift_error: the standard error of that mean"
 )
 
 
@@ -127,7 +124,7 @@ class Membership:
         units = attacked.units_to_leave_out(self.pairs, given.seed)
         why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
         labels = compare_labels(opened.model, units, records.features, attacked.distance, records.ids, why)
-        findings = (*attacked.scored(), labels, *attacked.noise_claim())
+        findings = (*attacked.scored(), labels)
         tables = {"membership": attacked.attacks_table(), "by_stable_distance": attacked.distances_table()}
         tables[EXPOSED] = attacked.exposed_table().head(self.exposed)
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
@@ -136,66 +133,12 @@ class Membership:
         return Audited.of(run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics)
 
 
-@schema
-class ShadowModels:
-    """Trains a part of the shadow models that other kinds compare with, so that several jobs share them: of ``parts``,
-    those whose number leaves ``part`` when divided by that.
-
-    It attacks nothing. Each model depends on the run, the settings, the seed and its own number, so that it does not matter
-    who trains it; whoever audits afterwards finds those that are there, and trains the others (agt/audit/membership.py).
-
-    Attributes:
-        shadows, workers: as ``Membership``; the number of all models, not of one part.
-        part, parts: which part this is, from 0, and how many there are.
-    """
-
-    name: ClassVar[str] = "shadows"
-    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    part: Annotated[int, Field(ge=0)] = 0
-    parts: Annotated[int, Field(ge=1)] = 1
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-
-    def check(self, given: AuditInputs) -> None:
-        """A run, an even number of models, and a part that has some of them."""
-        given.need_run()
-        if not self.part < self.parts <= self.shadows:
-            raise ConfigError(
-                f"audit.part={self.part}: of audit.parts={self.parts} parts of {self.shadows} models they are 0 to "
-                f"{min(self.parts, self.shadows) - 1}, and each has a model at least"
-            )
-
-    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train them."""
-        opened, which = TrainedRun.of(given.config).open(record, console), range(self.part, self.shadows, self.parts)
-        shadows = trained_shadows(self, given, opened, console, which)
-        failed = f"; {len(shadows.failed)} failed, the first: {shadows.failed[0][1]}" if shadows.failed else ""
-        finding = Finding(
-            subject=f"shadow models, part {self.part} of {self.parts}",
-            claim="nothing",
-            attack="none: membership and memorisation compare with these models",
-            effort=f"{len(which)} of {self.shadows} models",
-            outcome=Outcome.REPORTED,
-            meaning=f"{len(shadows)} of this part's {len(which)} models are there, {shadows.reused} were before{failed}",
-            measure="models",
-            found=float(len(shadows)),
-            strength=Strength.CERTAIN,
-        )
-        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        return Audited.of(opened.trained.finished, (finding,), metrics=counts)
-
-
-def trained_shadows(
-    kind: "Membership | ShadowModels | Memorisation",
-    given: AuditInputs,
-    opened: OpenedRun,
-    console: Console,
-    which: range | None = None,
-) -> Shadows:
-    """Shadow models of a run, of which some may be there already; all, or those of some numbers."""
-    config, count = ShadowConfig(kind.shadows, given.seed, kind.workers), kind.shadows if which is None else len(which)
-    with console.progress(f"training {count} of {config.models} shadow models", "model") as report:
+def trained_shadows(kind: "Membership | Memorisation", given: AuditInputs, opened: OpenedRun, console: Console) -> Shadows:
+    """Shadow models of a run, of which some may be there already."""
+    config, count = ShadowConfig(kind.shadows, given.seed, kind.workers), kind.shadows
+    with console.progress(f"training {count} shadow models", "model") as report:
         problem, pool, home = opened.kept.problem, Pool.of(opened.dataset), given.output_dir / SHADOWS
-        return train_shadows(problem, pool, config, home, lambda done: report(done, count, done, count), which)
+        return train_shadows(problem, pool, config, home, lambda done: report(done, count, done, count))
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -311,46 +254,6 @@ class AttackedModel:
             )
             yield blank if missing else area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
 
-    def noise_claim(self) -> Iterator[Finding]:
-        """What scores say of a claim that training itself is private: an audit in one run, of the first shadow model."""
-        noise, units = self.opened.kept.problem.settings.noise, self.pool.records.units
-        if noise is None:
-            return
-        blank = Finding(
-            subject="noise inside training",
-            claim=f"weights are ({noise.epsilon:g}, {noise.delta:g})-differentially private",
-            attack="LiRA online guesses which units the first shadow model saw, each by a fair coin; it claims the same",
-            effort="none",
-            outcome=Outcome.UNTESTED,
-            meaning="noise.seed makes this noise a simulation",
-            measure="epsilon",
-            claimed=noise.epsilon,
-            delta=noise.delta,
-            confidence=self.confidence,
-            estimator="exact",
-        )
-        if self.reference is None or noise.seed is not None:
-            yield blank if self.reference is not None else replace(blank, meaning="no shadow models to guess with")
-            return
-        canaries, claim = len(np.unique(units)), (noise.epsilon, noise.delta, self.confidence)
-        made = planned_guesses(canaries, *claim, "exact", contradicting=True)
-        hits = coin_guesses(self.reference, units, made)
-        shown, most = (one_run_epsilon(right, made, canaries, *claim[1:], "exact") for right in (hits, made))
-        blank = replace(blank, effort=f"{made} guesses about {canaries} units, their number fixed by the claim")
-        if most <= noise.epsilon:
-            few = canaries_needed(*claim, "exact")
-            enough = f"{few:,} are the least" if few < MAX_CANARIES else "with this confidence and delta no number would do"
-            why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
-            yield replace(blank, meaning=why, noticeable=f"nothing: {why}")
-            return
-        yield replace(
-            blank,
-            outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
-            meaning=f"{hits} of {made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
-            found=shown,
-            noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
-        )
-
     # -- tables and notes ----------------------------------------------------------------------------------------------
 
     def attacks_table(self) -> pd.DataFrame:
@@ -393,7 +296,7 @@ class AttackedModel:
         if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
             table[by] = self.scores["loss"]
         else:
-            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference, member))
+            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference))
             table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right("lira_online")
         return table[member].sort_values(by, ascending=False, kind="stable").map(short)
 

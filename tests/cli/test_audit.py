@@ -150,16 +150,28 @@ def test_agt_runs_tells_a_summary_of_an_earlier_version(audited: Agt) -> None:
     assert run["result"].startswith("summary by an earlier version: ")
 
 
-@pytest.mark.parametrize("line", [("summary", "run=latest"), ("summary", "run=latest", "audit.audits=[one]")])
-def test_the_summary_that_was_removed_says_what_to_type_instead(audited: Agt, line: tuple[str, ...]) -> None:
+REMOVED = {
+    ("summary", "run=latest"): "agt runs command=audit lists the audits of all runs, with their verdicts",
+    ("summary", "run=latest", "audit.audits=[one]"): "agt runs command=audit lists",
+    ("shadows", "run=latest", "audit.part=0", "audit.parts=2"): "agt audit membership trains the shadow models",
+    ("prediction", "run=latest", "audit.poisons=0"): "agt audit prediction has no poisoned records any more",
+    ("prediction", "run=latest", "audit.retrainings=9"): "agt audit prediction has no poisoned records any more",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), REMOVED.items(), ids=map(" ".join, REMOVED))
+def test_what_was_removed_says_what_to_type_instead(audited: Agt, line: tuple[str, ...], words: str) -> None:
     said = audited("audit", *line).ended(2)
-    assert "agt runs command=audit lists the audits of all runs, with their verdicts" in said.err
+    assert words in said.err
     assert not Path("outputs/audit").exists()
 
 
-def test_a_configuration_that_names_the_summary_says_so_too(audited: Agt) -> None:
-    Path("conf/audit/mine.yaml").write_text("defaults: [summary, _self_]\n")
-    assert "agt runs command=audit lists" in audited("audit", "mine", "run=latest").ended(2).err
+@pytest.mark.parametrize(
+    ("kind", "words"), [("summary", "agt runs command=audit lists"), ("shadows", "agt audit membership trains")]
+)
+def test_a_configuration_that_names_a_removed_kind_says_so_too(audited: Agt, kind: str, words: str) -> None:
+    Path("conf/audit/mine.yaml").write_text(f"defaults: [{kind}, _self_]\n")
+    assert words in audited("audit", "mine", "run=latest").ended(2).err
 
 
 def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:
@@ -199,7 +211,6 @@ REFUSED = {
     ("certificate", "audit.farthest=0"): "audit.farthest",
     ("certificate", "audit.seconds=0"): "audit.seconds",
     ("membership", "audit.shadows=5"): "audit.shadows: Input should be a multiple of 2, got 5",
-    ("shadows", "audit.parts=2", "audit.part=2"): "they are 0 to 1",
     ("dpsgd", "audit.trainer=opacus"): "audit.trainer",
     ("dpsgd",): "was trained without noise",
     ("unlearning", "audit.releases=10"): "audit.releases",

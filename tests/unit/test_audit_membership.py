@@ -13,7 +13,6 @@ from sklearn.metrics import roc_auc_score
 from synthetic import make_records
 
 import agt
-from agt.audit.estimates import one_run_epsilon
 from agt.audit.findings import Outcome
 from agt.audit.membership import (
     ATTACKS,
@@ -25,7 +24,6 @@ from agt.audit.membership import (
     Roc,
     ShadowConfig,
     class_logits,
-    coin_guesses,
     compare_labels,
     confidences,
     exposure,
@@ -97,43 +95,24 @@ def test_too_few_models() -> None:
     assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
 
 
-def test_coins_are_guessed_as_far_as_there_is_something_to_see() -> None:
-    units = np.arange(2000).astype(str)
-    for shift, least, most in ((0.0, 0, 0.3), (4.0, 2.5, 20)):
-        right = coin_guesses(simulated(20, shift, 2000), units, 200)
-        assert least <= one_run_epsilon(right, 200, 2000, 1e-5, 0.95, "exact") <= most
-    shared = np.repeat(np.arange(1000), 2)
-    reference = simulated(20, 4.0, 1000)
-    double = Reference(reference.phi[:, shared], reference.included[:, shared])
-    assert coin_guesses(double, shared.astype(str), 1000) > 900
-    with pytest.raises(ValueError, match="on 1000 canaries"):
-        coin_guesses(double, shared.astype(str), 1001)
-
-
 def test_the_most_exposed_record_is_found_among_many() -> None:
     reference = simulated(64, 0.0, 500)
     phi = reference.phi.copy()
     phi[:, 3] += 3 * reference.included[:, 3]
-    found = exposure(phi[0], Reference(phi, reference.included), np.ones(500, dtype=bool))
+    found = exposure(phi[0], Reference(phi, reference.included))
     assert found["shift"].argmax() == 3
-    assert found["p_of_all"][3] < 1e-3
-    assert (found["p_of_all"][np.arange(500) != 3] > 0.01).all()
     assert found["shift"][3] == pytest.approx(3, abs=4 * found["shift_error"][3])
 
 
 def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
     """Every record moves all others' phi, and its own not at all: what is called exposed is so by chance."""
-    rng, records, chances = np.random.default_rng(0), 300, []
+    rng, records = np.random.default_rng(0), 300
     for seed in range(20):
         others = rng.normal(size=(records, records)) * (1 - np.eye(records))
         included = simulated(64, 0.0, records, seed).included
         reference = Reference(included @ others + 0.1 * rng.normal(size=(64, records)), included)
-        found = exposure(reference.phi[0], reference, np.ones(records, dtype=bool))
-        chances.append(found["p_shift"])
+        found = exposure(reference.phi[0], reference)
         assert found["shift"].std() == pytest.approx(found["shift_error"].mean(), rel=0.2)
-        assert found["p_of_all"].min() > 1e-3
-    for level in (0.05, 0.01, 0.001):
-        assert np.mean(np.array(chances) < level) <= level
 
 
 def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
