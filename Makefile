@@ -134,8 +134,10 @@ wheel: $(VENV)/.tools
 	$(PIP) --no-deps --target .wheel-check/lib dist/*.whl
 	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
 	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
-	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli))' && \
+	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli, agt_audit as a; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli, a))' && \
 	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0 && \
+	  $$run audit certificate run=$(LATEST) audit.units=2 audit.neighbours=2 audit.bounded=0 audit.queries=4 audit.lines=1 \
+	    audit.again=false && \
 	  $$run reproduce blobs profile=smoke only='[001_fig2]'
 
 # torch first, so that TORCH_INDEX decides its build and nothing later replaces it. medmnist declares torchvision, of which

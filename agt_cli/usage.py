@@ -268,7 +268,7 @@ COMMANDS: dict[str, Command] = {
         recorded=False,
     ),
     "audit": Command(
-        "agt_cli/commands/audit",
+        "agt_audit/command",
         "audit",
         "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was found; exit code 3: false",
         (

@@ -63,8 +63,17 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
         b"agt.mechanisms.published.",
         "moved; the old one resolves",
     ),
-    (re.compile(rb"agt_cli\.audit\.weights\."), b"agt_cli.audit.mechanism.", "moved; the old one resolves"),
-    (re.compile(rb"agt_cli\.audit\.memorisation\."), b"agt_cli.audit.membership.", "moved; the old one resolves"),
+    (
+        re.compile(rb"agt_cli\.audit\.(?:mechanism|weights)\.WeightsAudit"),
+        b"agt_audit.weights.WeightsAudit",
+        "moved; the old one resolves",
+    ),
+    (
+        re.compile(rb"agt_cli\.audit\.membership\.Memorisation"),
+        b"agt_audit.memorisation.Memorisation",
+        "moved; the old one resolves",
+    ),
+    (re.compile(rb"agt_cli\.audit\."), b"agt_audit.", "moved; the old one resolves"),
     (
         re.compile(rb'\s*"[^"]*\): what is packed inside \d[^"]*",?'),
         b"",
@@ -225,7 +234,7 @@ def end(name: str, step: int, line: str, code: int) -> None:
 
 def load(tree: Path) -> None:
     """Import whatever of the tree can be, so that each command finds it there."""
-    for package in ("agt", "agt_cli"):
+    for package in ("agt", "agt_cli", "agt_audit"):
         for path in sorted((tree / package).rglob("*.py")):
             name = ".".join(path.relative_to(tree).with_suffix("").parts).removesuffix(".__init__")
             if path.stem != "__main__":

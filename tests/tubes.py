@@ -8,7 +8,6 @@ import torch
 from scipy.special import expit, ndtr, softmax
 from synthetic import make_recipe, make_records, make_training
 
-from agt.audit.neighbours import Editor, Terms, weights
 from agt.certificates.stability import ClosedForm
 from agt.data.dataset import Records
 from agt.models.features import FeatureMap
@@ -18,6 +17,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.linear import LinearLoss, rows_moved
 from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, start_norm
 from agt.tube.training import TubeTrained, certify_tube, train_tube
+from agt_audit.neighbours import Editor, Terms, weights
 
 WIDTH = 3
 KS = tuple(range(5))

@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt.audit.membership import SHADOWS
 from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
 from agt.errors import AgtError, counted, few
@@ -34,6 +33,7 @@ from agt.store import Broken, Manifest, file_sha256
 from agt.training.checkpoint import RUN
 from agt.unlearning.account import Place, TraceSearch
 from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, HashKey, Index, Log, of_state, places
+from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, Run
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.runs.queries import key_of, named

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agt import __version__
-from agt.audit.findings import AUDIT_FILE, read_audit
 from agt.certificates.box import Certificates
 from agt.mechanisms.claims import read_claim
 from agt.store import MAX_TEXT_BYTES, Broken
 from agt_cli.releasing.noise import REDRAWN, noise_words
+from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.markdown import bullets, capital, document, plain, report_page, sections, standings
 from agt_cli.report.release_md import PUBLISHED, publish_headline, publish_section, setting_section
 from agt_cli.report.report_md import (

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.audit import membership as shadows
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.membership import Roc
-from agt_cli.audit.membership import EXPOSED, area_of, draw_curves
+from agt_audit import shadows
+from agt_audit.membership import EXPOSED, area_of, draw_curves
+from agt_audit.roc import Roc
+from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt

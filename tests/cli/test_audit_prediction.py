@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from agt.mechanisms.mechanism import Mechanism
-from agt_cli.audit.prediction import Stage
+from agt_audit.prediction import Stage
 from agt_cli.cli import main
 
 from .conftest import Agt, Said

@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
-from agt.audit.mechanism import unpaid
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance, GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel
+from agt_audit.mechanism import unpaid
 
 from .conftest import TINY, Agt, Said
 from .test_spending import QUANTILE, WEIGHTS, child

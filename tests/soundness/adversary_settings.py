@@ -7,7 +7,6 @@ import torch
 from checks import Case, certificates as certify_boxes, run
 
 from agt import relations
-from agt.audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
@@ -25,6 +24,7 @@ from agt.training.erm import train_erm
 from agt.training.linear import LinearLoss, LinearTrained, rows_moved, train_linear
 from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, start_norm
 from agt.tube.training import TubeTrained, certify_tube, train_tube
+from agt_audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm", "tube")
 KINDS = (*ALONE, "votes of boxes", "votes of heads", "votes of tubes")

@@ -14,7 +14,6 @@ from synthetic import make_records
 from tubes import CASES, KS, WIDTH, TubeCase
 
 from agt import relations
-from agt.audit.neighbours import Edited, Editor, Target
 from agt.certificates.stability import ClosedForm
 from agt.data.dataset import Records
 from agt.settings import TrainingConfig, TubeConfig
@@ -23,6 +22,7 @@ from agt.tube import network, radius, training
 from agt.tube.network import SMOOTH, Curvature, EigenvalueBound, Meter, Public, TubeNetwork, TubeSetting
 from agt.tube.radius import Radii
 from agt.tube.training import Room, TubeTrained, room_of
+from agt_audit.neighbours import Edited, Editor, Target
 
 # -- tube pieces -------------------------------------------------------------------------------------------------------
 

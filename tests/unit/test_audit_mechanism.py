@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 
 import agt
-from agt.audit.findings import Strength
-from agt.audit.mechanism import (
+from agt.errors import ConfigError
+from agt.mechanisms.claims import Labelling
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.published import MECHANISMS, CertifiedQuantile, NoisyArgmax, SmoothCauchy
+from agt.numeric import SeededRandomness
+from agt_audit.mechanism import (
     NeighbourPair,
     Side,
     TrialPlan,
@@ -28,13 +34,7 @@ from agt.audit.mechanism import (
     square_of_responses,
     unpaid,
 )
-from agt.errors import ConfigError
-from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
-from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, CertifiedQuantile, NoisyArgmax, SmoothCauchy
-from agt.numeric import SeededRandomness
+from agt_cli.report.findings import Strength
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [
     ("randomized_response", {"eps": 1.0}),

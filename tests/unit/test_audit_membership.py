@@ -13,32 +13,26 @@ from sklearn.metrics import roc_auc_score
 from synthetic import make_records
 
 import agt
-from agt.audit.findings import Outcome
-from agt.audit.membership import (
+from agt.errors import ConfigError
+from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
-    Contrast,
-    Pool,
     Reference,
     Rehearsal,
-    Roc,
-    ShadowConfig,
-    class_logits,
     compare_labels,
     confidences,
     exposure,
     fewest,
-    influence,
     label_scores,
     lira_offline,
     lira_online,
-    memorisation,
     spread_of,
-    strongest,
-    train_shadows,
 )
-from agt.errors import ConfigError
-from agt_cli.audit.selftest import crowd, fitted
+from agt_audit.memorisation import Contrast, influence, memorisation, strongest
+from agt_audit.roc import Roc
+from agt_audit.selftest import crowd, fitted
+from agt_audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
+from agt_cli.report.findings import Outcome
 
 
 def test_confidence_is_exact_where_p_rounds_to_one() -> None:

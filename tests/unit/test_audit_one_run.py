@@ -11,9 +11,9 @@ from scipy.optimize import linprog
 from scipy.special import expit, ndtri
 from scipy.stats import binom, norm
 
-from agt.audit import estimates as bounds
-from agt.audit.estimates import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
 from agt.numeric import gaussian_delta
+from agt_audit import one_run as bounds
+from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
 
 Table = np.ndarray  # [2^m, outputs]: what a mechanism gives out, by the coins
 

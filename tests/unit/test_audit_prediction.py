@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from agt.api import fit
-from agt.audit.estimates import Claimed, Mistakes
-from agt.audit.neighbours import retrained, without
 from agt.data.dataset import CONTENT
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
@@ -18,18 +16,11 @@ from agt.mechanisms.composition import PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards
-from agt_cli.audit.prediction import (
-    LabelEvent,
-    LabellingPair,
-    alike,
-    between_roots,
-    deciding_records,
-    edited,
-    event_of,
-    event_of_sum,
-    names_into,
-)
-from agt_cli.audit.selftest import COMPUTE, crowd, fitted
+from agt_audit.estimates import Claimed, Mistakes
+from agt_audit.mechanism import LabellingPair, between_roots
+from agt_audit.neighbours import retrained, without
+from agt_audit.prediction import LabelEvent, alike, deciding_records, edited, event_of, event_of_sum, names_into
+from agt_audit.selftest import COMPUTE, crowd, fitted
 
 ONE = Claimed.of(PureDP(1.0))
 

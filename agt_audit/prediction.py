@@ -39,10 +39,6 @@ from pydantic import Field
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import Finding, Outcome
-from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences
-from agt.audit.neighbours import labels_of, members_margins, with_added, without
 from agt.certificates.votes import count_votes
 from agt.data.dataset import CONTENT, UNANSWERED, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
@@ -57,11 +53,15 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, schema, validate
 from agt.training.ensemble import EnsembleConfig, shards
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
+from agt_audit.neighbours import labels_of, members_margins, with_added, without
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import LedgerPayer, NoLedger
 from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun, gone_of

@@ -17,28 +17,6 @@ import numpy as np
 import pandas as pd
 
 from agt.api import Declared, fit
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import PASSED, Finding, Outcome, Strength
-from agt.audit.mechanism import (
-    Heads,
-    LabellingPair,
-    NeighbourPair,
-    Problems,
-    Side,
-    TrialPlan,
-    audit_line,
-    audit_objective,
-    audit_pair,
-    audit_weights,
-    between_roots,
-    exact_loss,
-    expected_bound,
-    search,
-    table_finding,
-    weights_drawn,
-)
-from agt.audit.membership import compare_labels
-from agt.audit.neighbours import retrained, without
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
@@ -59,14 +37,32 @@ from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.account import Promise
-from agt_cli.audit.certificate import Auditor, Certificate
-from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
-from agt_cli.audit.job import Audited, AuditInputs, found
-from agt_cli.audit.prediction import alike, judged, most_telling
-from agt_cli.audit.replay import ReplayedRelease
-from agt_cli.audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_audit.certificate import Auditor, Certificate
+from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
+from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.mechanism import (
+    LabellingPair,
+    NeighbourPair,
+    Side,
+    TrialPlan,
+    audit_pair,
+    between_roots,
+    exact_loss,
+    expected_bound,
+    search,
+    table_finding,
+)
+from agt_audit.membership_attack import compare_labels
+from agt_audit.neighbours import retrained, without
+from agt_audit.page import found
+from agt_audit.prediction import alike, judged, most_telling
+from agt_audit.replay import ReplayedRelease
+from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights, weights_drawn
 from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
+from agt_cli.report.findings import PASSED, Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 
 SURE = 0.9999
