@@ -25,13 +25,12 @@ from agt_audit.membership_attack import (
     compare_labels,
     confidences,
     exposure,
-    fewest,
     label_scores,
     loss_scores,
     spread_of,
 )
 from agt_audit.page import short
-from agt_audit.roc import Roc
+from agt_audit.roc import Roc, fewest
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, Shadows, class_logits, trained_shadows
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, drawing, headline, keys

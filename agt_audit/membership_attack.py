@@ -321,9 +321,3 @@ def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
 def _error_of_mean(rows: np.ndarray) -> np.ndarray:
     """[n] standard error of the mean of [p, n] independent rows."""
     return rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
-
-
-def fewest(rate: float, others: int) -> str:
-    """A caveat where there are too few non-members for a rate of false alarms; empty: there are enough."""
-    least = math.ceil(1 / rate)
-    return "" if others >= least else f"{others} non-members are too few for {100 * rate:g} %: it takes {least:,} or more"

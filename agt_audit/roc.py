@@ -153,3 +153,9 @@ def _limits(events: int, trials: int, confidence: float) -> tuple[float, float]:
     """Two-sided Clopper-Pearson."""
     error = (1 - confidence) / 2
     return lower_limit(events, trials, error), upper_limit(events, trials, error)
+
+
+def fewest(rate: float, others: int) -> str:
+    """A caveat where there are too few non-members for a rate of false alarms; empty: there are enough."""
+    least = math.ceil(1 / rate)
+    return "" if others >= least else f"{others} non-members are too few for {100 * rate:g} %: it takes {least:,} or more"
