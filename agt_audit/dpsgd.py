@@ -501,7 +501,7 @@ def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) 
     coins = np.random.default_rng(seed).random((1, 1, m)) < 0.5
     scores = likelihood(trainer.train(canaries, coins), trainer.noise).sum(1)[0]
     for bound in BOUNDS:
-        made = planned_guesses(m, config.epsilon, config.delta, sure, bound, contradicting=True)
+        made = planned_guesses(m, config.epsilon, config.delta, sure, bound)
         right = right_guesses(scores, coins[0, 0], made - made // 2, made // 2)
         epsilon = one_run_epsilon(right, made, m, config.delta, sure, bound)
         bounds.append(Estimate(f"{bound}, {ONE_RUN}, {m} canaries", "epsilon", epsilon, Strength.CONFIDENT))

@@ -178,17 +178,12 @@ def one_run_epsilon(right: int, guesses: int, canaries: int, delta: float, confi
     return gaussian_epsilon(mu, delta) if mu else 0.0
 
 
-def planned_guesses(
-    canaries: int, epsilon: float, delta: float, confidence: float, bound: OneRunBound, contradicting: bool = False
-) -> int:
+def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: float, bound: OneRunBound) -> int:
     """How many guesses show the most, on canaries that do not meet, of a mechanism that spends all of its claim.
 
     It rests on the claim alone, so it may be asked before the run. Where the claim has no delta, all: randomized response
-    is as sure of each canary as of any other.
-
-    Args:
-        contradicting: only of the numbers that contradict the claim if all guesses are right, where there are any: less is
-            shown of a mechanism that holds, and more can be of one that does not.
+    is as sure of each canary as of any other. Else one of the numbers that contradict the claim if all guesses are right,
+    where there are any: less is shown of a mechanism that holds, and more can be of one that does not.
     """
     if not delta:
         return canaries
@@ -198,8 +193,7 @@ def planned_guesses(
     def shown(right: int, number: int) -> float:
         return one_run_epsilon(right, number, canaries, delta, confidence, bound)
 
-    if contradicting:
-        numbers = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
+    numbers = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
     return max(numbers, key=lambda number: shown(int(mean_right(number, canaries, mu)), number))
 
 

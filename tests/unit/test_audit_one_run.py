@@ -200,7 +200,7 @@ def test_nothing_is_shown_by_guesses_no_better_than_chance() -> None:
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize(("canaries", "epsilon"), [(20, 1.0), (100, 2.0), (1000, 4.0)])
 def test_a_plan_can_contradict_the_claim_where_any_number_can(bound: str, canaries: int, epsilon: float) -> None:
-    planned = planned_guesses(canaries, epsilon, 1e-5, 0.95, bound, contradicting=True)
+    planned = planned_guesses(canaries, epsilon, 1e-5, 0.95, bound)
     assert one_run_epsilon(planned, planned, canaries, 1e-5, 0.95, bound) > epsilon
 
 
