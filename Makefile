@@ -75,7 +75,7 @@ audit: $(VENV)/.installed
 	$(AGT) -q train dataset=digits model=linear kgrid.max=10 training.chosen_on=public output_dir=$(AUDITS)
 	$(AUDIT) certificate $(OF) audit.units=40 audit.neighbours=8 audit.bounded=1 audit.queries=40 audit.lines=2
 	$(AUDIT) mechanism $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=4000 audit.neighbours=2
-	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1 audit.poisons=0
+	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1
 	$(AUDIT) membership $(OF) audit.shadows=0 audit.pairs=2
 	$(AUDIT) unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50
 
@@ -134,8 +134,10 @@ wheel: $(VENV)/.tools
 	$(PIP) --no-deps --target .wheel-check/lib dist/*.whl
 	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
 	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
-	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli))' && \
+	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli, agt_audit as a; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli, a))' && \
 	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0 && \
+	  $$run audit certificate run=$(LATEST) audit.units=2 audit.neighbours=2 audit.bounded=0 audit.queries=4 audit.lines=1 \
+	    audit.again=false && \
 	  $$run reproduce blobs profile=smoke only='[001_fig2]'
 
 # torch first, so that TORCH_INDEX decides its build and nothing later replaces it. medmnist declares torchvision, of which

@@ -291,7 +291,7 @@ class Draw:
 
 
 class ObservedRandomness(ABC):
-    """Randomness that answers each draw of a release itself: an audit's (audit/replay.py)."""
+    """Randomness that answers each draw of a release itself: an audit's (agt_audit/replay.py)."""
 
     @abstractmethod
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:

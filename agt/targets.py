@@ -41,15 +41,25 @@ OWN_CODE = frozenset(
 )
 """The full name of every class of this library that a record may name: what any command may import for it."""
 
-# Modules whose classes configurations of earlier versions name -> where these classes are today.
+# Modules whose classes configurations of earlier versions name, and single classes that left their module -> where they
+# are today.
 MOVED_MODULES = {
     "agt.data.digits": "agt.data.images",
     "agt.data.medmnist": "agt.data.images",
     "agt.mechanisms.aggregate": "agt.mechanisms.published",
     "agt.mechanisms.comparisons": "agt.mechanisms.published",
-    "agt_cli.audit.memorisation": "agt_cli.audit.membership",
-    "agt_cli.audit.shadows": "agt_cli.audit.membership",
-    "agt_cli.audit.weights": "agt_cli.audit.mechanism",
+    "agt_cli.audit.certificate": "agt_audit.certificate",
+    "agt_cli.audit.dpsgd": "agt_audit.dpsgd",
+    "agt_cli.audit.mechanism": "agt_audit.mechanism",
+    "agt_cli.audit.mechanism.WeightsAudit": "agt_audit.weights.WeightsAudit",
+    "agt_cli.audit.membership": "agt_audit.membership",
+    "agt_cli.audit.membership.Memorisation": "agt_audit.memorisation.Memorisation",
+    "agt_cli.audit.memorisation": "agt_audit.memorisation",
+    "agt_cli.audit.prediction": "agt_audit.prediction",
+    "agt_cli.audit.replay": "agt_audit.replay",
+    "agt_cli.audit.selftest": "agt_audit.selftest",
+    "agt_cli.audit.unlearning": "agt_audit.unlearning",
+    "agt_cli.audit.weights": "agt_audit.weights",
     "agt_cli.papers.encoder": "agt_cli._experiments.encoder",
     "agt_cli.papers.prepare.amex": "agt_cli._experiments.amex",
     "agt_cli.papers.prepare.imdb": "agt_cli._experiments.imdb",
@@ -115,7 +125,7 @@ def is_own_code(target: str) -> bool:
 def current_name(target: str) -> str:
     """Return today's full name of what a ``_target_`` names, which an earlier version may have called otherwise."""
     module_name, _, name = target.rpartition(".")
-    return f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
+    return MOVED_MODULES.get(target) or f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
 
 
 def targets_of(config: object) -> Iterator[str]:

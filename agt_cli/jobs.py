@@ -174,7 +174,7 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
     """
     settings = {key: value for key, value in config.items() if key not in (*SPEED, TRUST)}
     settings = _contents(settings, Path()) | ({} if state is None else {"run": Content(file=state.removeprefix("sha256:"))})
-    code = _code(("agt_cli", *targets(config)))
+    code = _code(("agt_cli", usage.COMMANDS[command].module, *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}
     text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()

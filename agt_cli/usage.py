@@ -60,6 +60,11 @@ _NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a t
 _NO_TRIALS = "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
 _SIGNED = "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks it (docs/trust.md)"
 _RELEASED = "weights that were released answer by themselves: agt predict release=FOLDER, the folder release/ of their run"
+_SHADOWS = (
+    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt audit memorisation of the "
+    "same run uses them again"
+)
+_POISONS = "agt audit prediction has no poisoned records any more: leave it out; every other attack is as it was"
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -77,6 +82,9 @@ OLD_SPELLINGS = {
     "training=imdb_tube_far": _TUBE,
     "mechanism.weights": _RELEASED,
     "mechanism.weights_digest": _RELEASED,
+    "audit=shadows": _SHADOWS,
+    "audit audit.poisons=": _POISONS,
+    "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
     "certificate/features=fourier": _NO_FOURIER,
@@ -304,7 +312,7 @@ COMMANDS: dict[str, Command] = {
         recorded=False,
     ),
     "audit": Command(
-        "agt_cli/commands/audit",
+        "agt_audit/command",
         "audit",
         "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was found; exit code 3: false",
         (

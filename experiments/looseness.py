@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from agt.audit.neighbours import COMES, SIDES, Edited, neighbours_of
 from agt.data.dataset import Records
 from agt.errors import AgtError
 from agt.models.model import Model, fit
 from agt.settings import Count
-from agt_cli.audit.certificate import ascent, bounds_of, leads
+from agt_audit.certificate import ascent, bounds_of, leads
+from agt_audit.neighbours import COMES, SIDES, Edited, neighbours_of
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants

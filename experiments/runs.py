@@ -289,7 +289,7 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 @cache
 def _code(targets: tuple[str, ...]) -> str:
     """The digest of the code that results come from, read once."""
-    return code_digest(("agt_cli", __name__, *targets))
+    return code_digest(("agt_cli", "agt_audit", __name__, *targets))  # looseness.py takes its attacks from agt_audit
 
 
 def answers(

@@ -55,6 +55,17 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (re.compile(rb'("peak_(?:gib|memory_[gm]ib)": )[\d.]+'), rb"\1...", "memory of the process, never twice the same"),
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
     (re.compile(rb'("agt": )"0\.\d\.0"'), rb"\1...", "the version"),
+    (
+        re.compile(rb"agt_cli\.audit\.(?:mechanism|weights)\.WeightsAudit"),
+        b"agt_audit.weights.WeightsAudit",
+        "moved; the old one resolves",
+    ),
+    (
+        re.compile(rb"agt_cli\.audit\.membership\.Memorisation"),
+        b"agt_audit.memorisation.Memorisation",
+        "moved; the old one resolves",
+    ),
+    (re.compile(rb"agt_cli\.audit\."), b"agt_audit.", "moved; the old one resolves"),
 )
 r"""What files that programs read may differ in: a pattern, what stands for it in both trees, and why. Hashes may follow.
 
@@ -202,7 +213,7 @@ def end(name: str, step: int, line: str, code: int) -> None:
 
 def load(tree: Path) -> None:
     """Import whatever of the tree can be, so that each command finds it there."""
-    for package in ("agt", "agt_cli"):
+    for package in ("agt", "agt_cli", "agt_audit"):
         for path in sorted((tree / package).rglob("*.py")):
             name = ".".join(path.relative_to(tree).with_suffix("").parts).removesuffix(".__init__")
             if path.stem != "__main__":

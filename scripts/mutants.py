@@ -27,7 +27,7 @@ from types import SimpleNamespace
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("agt", "agt_cli", "experiments")
+SOURCES = ("agt", "agt_cli", "agt_audit", "experiments")
 LIBRARIES = ("torch", "numba", "scipy.linalg", "scipy.special", "pandas", "pyarrow.parquet", "hydra", "hypothesis")
 SECONDS = 300  # for one test
 PASSED, KILLED, ABSENT = "passed", "killed", "not run"

@@ -9,7 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-PARTS = ("agt", "agt_cli", "experiments", "scripts", "tests")
+PARTS = ("agt", "agt_cli", "agt_audit", "experiments", "scripts", "tests")
 KINDS = {"statements": ast.stmt, "imports": (ast.Import, ast.ImportFrom), "functions": ast.FunctionDef}
 
 

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
 from agt.settings import plain_of
-from agt_cli.audit.job import remove_copies
 from agt_cli.configuration import digest_of, only_keys
+from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.finished import check_edits, open_run, run_lock
 from agt_cli.report.record import RunRecord

@@ -26,12 +26,12 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from agt.audit.findings import Outcome
 from agt.errors import AgtError, Busy, Superseded
 from agt.facts import Standing
 from agt.store import Broken
 from agt.targets import UntrustedCode
 from agt_cli.process import visible
+from agt_cli.report.findings import Outcome
 
 if TYPE_CHECKING:  # the console, which every command has, loads no arrays
     from agt.certificates.conditions import Condition

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.audit.membership import SHADOWS
 from agt.data.dataset import Records
 from agt.data.erasure import part
 from agt.errors import AgtError, few
 from agt.store import Broken
 from agt.training.checkpoint import RUN
+from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, Run
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.runs.queries import key_of, named

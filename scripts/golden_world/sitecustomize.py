@@ -22,7 +22,7 @@ import time
 import types
 from importlib.machinery import PathFinder
 
-OURS = ("agt", "agt_cli", "experiments", "hydra_plugins", "papers")
+OURS = ("agt", "agt_cli", "agt_audit", "experiments", "hydra_plugins", "papers")
 PASSING_ON = ("random", "secrets", "uuid", "sitecustomize")
 DIGESTS_OF_CODE = ("code_digest", "package_digest")
 PROSE = (b"# ", b"<!doctype html", b"<!DOCTYPE html", b"\x89PNG", b"%PDF")

@@ -7,13 +7,16 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import yaml
 from erasing import erase, pending
 
-from agt.audit.findings import Finding, Outcome, read_audit
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Lock, Manifest
-from agt_cli.audit.selftest import PLANTED, Plant
+from agt.targets import imported, trusting
+from agt_audit.selftest import PLANTED, Plant
+from agt_cli import usage
 from agt_cli.cli import main
+from agt_cli.report.findings import Finding, Outcome, read_audit
 from agt_cli.report.finished import LOCK
 
 from .conftest import TINY, Agt
@@ -150,16 +153,28 @@ def test_agt_runs_tells_a_summary_of_an_earlier_version(audited: Agt) -> None:
     assert run["result"].startswith("summary by an earlier version: ")
 
 
-@pytest.mark.parametrize("line", [("summary", "run=latest"), ("summary", "run=latest", "audit.audits=[one]")])
-def test_the_summary_that_was_removed_says_what_to_type_instead(audited: Agt, line: tuple[str, ...]) -> None:
+REMOVED = {
+    ("summary", "run=latest"): "agt runs command=audit lists the audits of all runs, with their verdicts",
+    ("summary", "run=latest", "audit.audits=[one]"): "agt runs command=audit lists",
+    ("shadows", "run=latest", "audit.part=0", "audit.parts=2"): "agt audit membership trains the shadow models",
+    ("prediction", "run=latest", "audit.poisons=0"): "agt audit prediction has no poisoned records any more",
+    ("prediction", "run=latest", "audit.retrainings=9"): "agt audit prediction has no poisoned records any more",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), REMOVED.items(), ids=map(" ".join, REMOVED))
+def test_what_was_removed_says_what_to_type_instead(audited: Agt, line: tuple[str, ...], words: str) -> None:
     said = audited("audit", *line).ended(2)
-    assert "agt runs command=audit lists the audits of all runs, with their verdicts" in said.err
+    assert words in said.err
     assert not Path("outputs/audit").exists()
 
 
-def test_a_configuration_that_names_the_summary_says_so_too(audited: Agt) -> None:
-    Path("conf/audit/mine.yaml").write_text("defaults: [summary, _self_]\n")
-    assert "agt runs command=audit lists" in audited("audit", "mine", "run=latest").ended(2).err
+@pytest.mark.parametrize(
+    ("kind", "words"), [("summary", "agt runs command=audit lists"), ("shadows", "agt audit membership trains")]
+)
+def test_a_configuration_that_names_a_removed_kind_says_so_too(audited: Agt, kind: str, words: str) -> None:
+    Path("conf/audit/mine.yaml").write_text(f"defaults: [{kind}, _self_]\n")
+    assert words in audited("audit", "mine", "run=latest").ended(2).err
 
 
 def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:
@@ -189,6 +204,29 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
     assert "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err, "it is not refused"
 
 
+EARLIER_NAMES = {
+    "agt_cli.audit.certificate.Certificate": "certificate",
+    "agt_cli.audit.dpsgd.DpSgdAudit": "dpsgd",
+    "agt_cli.audit.mechanism.MechanismAudit": "mechanism",
+    "agt_cli.audit.mechanism.WeightsAudit": "weights",
+    "agt_cli.audit.weights.WeightsAudit": "weights",
+    "agt_cli.audit.membership.Membership": "membership",
+    "agt_cli.audit.membership.Memorisation": "memorisation",
+    "agt_cli.audit.memorisation.Memorisation": "memorisation",
+    "agt_cli.audit.prediction.PredictionAudit": "prediction",
+    "agt_cli.audit.replay.Replay": "replay",
+    "agt_cli.audit.selftest.Selftest": "selftest",
+    "agt_cli.audit.unlearning.Unlearning": "unlearning",
+}
+
+
+@pytest.mark.parametrize(("earlier", "kind"), EARLIER_NAMES.items())
+def test_a_kind_is_found_by_the_name_that_its_class_had(earlier: str, kind: str) -> None:
+    target = yaml.safe_load(usage.options("audit")[kind])["_target_"]
+    with trusting([earlier, target]):
+        assert imported(earlier, "audit") is imported(target, "audit")
+
+
 ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")
 REFUSED = {
     **dict.fromkeys(
@@ -199,7 +237,6 @@ REFUSED = {
     ("certificate", "audit.farthest=0"): "audit.farthest",
     ("certificate", "audit.seconds=0"): "audit.seconds",
     ("membership", "audit.shadows=5"): "audit.shadows: Input should be a multiple of 2, got 5",
-    ("shadows", "audit.parts=2", "audit.part=2"): "they are 0 to 1",
     ("dpsgd", "audit.trainer=opacus"): "audit.trainer",
     ("dpsgd",): "was trained without noise",
     ("unlearning", "audit.releases=10"): "audit.releases",
@@ -240,7 +277,7 @@ def test_the_auditor_is_broken_where_it_misses_or_accuses_one(
     agt: Agt, monkeypatch: pytest.MonkeyPatch, planted: list[Plant], sound: list[Plant], code: int, words: str
 ) -> None:
     for name, plants in (("PLANTED", planted), ("SOUND", sound)):
-        monkeypatch.setattr(f"agt_cli.audit.selftest.{name}", {f"{name} {at}": plant for at, plant in enumerate(plants)})
+        monkeypatch.setattr(f"agt_audit.selftest.{name}", {f"{name} {at}": plant for at, plant in enumerate(plants)})
     agt("audit", "selftest", "--json").ended(code)
     page = (audits()[-1] / "report.md").read_text()
     assert f"**{words}**" in page

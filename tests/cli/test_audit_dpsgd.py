@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from agt_cli.audit import dpsgd
+from agt_audit import dpsgd
 
 from .conftest import TINY, Agt
 

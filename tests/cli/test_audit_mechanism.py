@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agt_cli.audit import mechanism
+from agt_audit import weights
 from agt_cli.cli import main
 from tests.cli.conftest import TINY, Agt
 
@@ -111,7 +111,7 @@ def test_without_a_run_by_its_own_settings(agt: Agt, words: tuple[str, ...]) -> 
 def test_no_neighbour_is_no_mistake_of_the_settings(
     agt: Agt, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mechanism, "farthest", lambda *about: None)
+    monkeypatch.setattr(weights, "farthest", lambda *about: None)
     said = agt(
         "audit", "weights", f"run={runs['stability']}", "mechanism=release_weights", "mechanism.mu=1", "--json"
     ).ended(0)

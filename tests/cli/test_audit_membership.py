@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.audit import membership as shadows
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.membership import Roc
-from agt_cli.audit.membership import EXPOSED, area_of, draw_curves
+from agt_audit import shadows
+from agt_audit.membership import EXPOSED, area_of, draw_curves
+from agt_audit.roc import Roc
+from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt
@@ -51,15 +51,13 @@ def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
     assert (found["membership by loss"], found["membership by rmia"]) == ("reported", "not tested")
 
 
-def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
+def test_labels_of_a_training_that_drew_noise_are_not_compared(agt: Agt) -> None:
     noise = ("noise.epsilon=1", "training.batch.count=2", "training.clip=0.05", "training.chosen_on=public")
     run = agt("train", *TINY, *noise, "--json", "-q").json["run"]
-    said = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.9999", "--json", "-q").ended(0)
+    said = agt("audit", "membership", f"run={run}", *SMALL, "--json", "-q").ended(0)
     found = {finding["subject"]: finding for finding in said.json["audit"]["findings"]}
-    private = found["noise inside training"]
-    assert (private["outcome"], private["claimed"], private["delta"]) == ("not contradicted", 1.0, 1e-5)
-    assert private["found"] <= 1
-    assert "given the draw" in found["labels at certified queries"]["meaning"]
+    labels = found["labels at certified queries"]
+    assert (labels["outcome"], "given the draw" in labels["meaning"]) == ("not tested", True)
 
 
 def test_where_every_shadow_model_fails_the_first_reason_is_told(
@@ -71,15 +69,6 @@ def test_where_every_shadow_model_fails_the_first_reason_is_told(
     monkeypatch.setattr(shadows, "fit", failing)
     said = agt("audit", "membership", f"run={trained}", *SMALL).ended(3)
     assert "all 6 shadow models failed; the first: no room" in said.err
-
-
-def test_shadow_models_are_trained_in_parts_by_a_sweep(agt: Agt, trained: Path) -> None:
-    parts = ("audit.shadows=4", "audit.part=0,1", "audit.parts=2", "sweep=parts")
-    line = ("audit", "shadows", "-m", f"run={trained}", *parts)
-    said = agt(*line, "audit.workers=1", "--json", "-q").ended(0)
-    assert [job["metrics"]["shadows"] for job in said.json["jobs"]] == [2, 2]
-    found = agt("audit", "membership", f"run={trained}", *SMALL, "audit.shadows=4", "audit.pairs=0", "--json", "-q")
-    assert found.json["metrics"]["shadows_reused"] == 4
 
 
 def test_upside_down_scores_are_no_attack() -> None:

@@ -1,21 +1,15 @@
 """agt audit prediction: agt predict end to end on neighbouring runs; what it finds, refuses, and leaves behind."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from agt.ledger.book import Charge
-from agt.ledger.ledger import Questions
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.optimal import RandomizedResponse
-from agt_cli.audit.prediction import Counters, Stage
+from agt_audit.prediction import Stage
 from agt_cli.cli import main
-from agt_cli.releasing.payer import LedgerPayer, Receipt
 
 from .conftest import Agt, Said
 
@@ -34,13 +28,6 @@ Run = Callable[[str], Path]
 SMALL = ("audit.trials=400", "audit.targets=1")
 SURE = "confidence=0.999999"  # draws are the operating system's: at 95 % a sound release fails one test in twenty
 ADVERSARIES = ["natural records, natural query", "natural records, chosen query"]
-COUNTED = (
-    "the ledger is debited exactly what is claimed",
-    "a repeated question is answered as before, and free",
-    "a second mechanism's cost is added to the first's",
-    "a single label is debited",
-    "which questions are refused follows from the counter alone",
-)
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +64,8 @@ def nothing_left(place: Path = Path()) -> bool:
 
 def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     before = {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}
-    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=6", "audit.together=2", "--json").ended(0)
+    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.together=2", "--json").ended(0)
     findings = said.json["audit"]["findings"]
-    certain = {each["claim"] for each in findings if each["strength"] == "certain"}
-    assert certain == set(COUNTED)
     assert {each["outcome"] for each in findings} <= {"not contradicted", "not tested"}
     assert all(
         "drawn" in each["effort"] or "all the same" in each["effort"]
@@ -89,8 +74,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     )
     folder = next(Path("outputs/audit").iterdir())
     table = pd.read_csv(folder / "tables/adversaries.csv")
-    assert [name for name in table["adversary"] if "poison" not in name] == ADVERSARIES
-    assert [name.split(", ")[1] for name in table["adversary"] if "poison" in name] == ["natural query", "chosen query"]
+    assert table["adversary"].tolist() == ADVERSARIES
     assert not (table["found"] > 1).any()
     assert (table["found"][1:] > 0).all()
     assert not table["found"][0] >= table["found"][1], "less, or nothing: both models answer all natural queries alike"
@@ -106,7 +90,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
 
 @pytest.mark.sweep
 def test_an_ensemble_under_substitution(audit: Audit) -> None:
-    audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json").ended(0)
+    audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "--json").ended(0)
 
 
 # -- a release path that is broken on purpose --------------------------------------------------------------------------
@@ -115,55 +99,9 @@ def test_an_ensemble_under_substitution(audit: Audit) -> None:
 def test_labels_without_noise_are_caught(audit: Audit, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("head")  # trained before anything is broken
     monkeypatch.setattr(Mechanism, "release", lambda self, predictions, *others: predictions.astype(np.int64))
-    said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json").ended(3)
+    said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "--json").ended(3)
     violated = [each for each in said.json["audit"]["findings"] if each["outcome"] == "violated"]
     assert "natural records, chosen query" in violated[0]["attack"]
-
-
-def nothing(patch: pytest.MonkeyPatch) -> None:
-    """The release path as it is."""
-
-
-def forgetful(patch: pytest.MonkeyPatch) -> None:
-    """Every question is a new one."""
-    patch.setattr(LedgerPayer, "questions", lambda self, about, features: Questions(range(len(features)), {}))
-
-
-def generous(patch: pytest.MonkeyPatch) -> None:
-    """Every lot has one answer more than is debited."""
-    debit = LedgerPayer.debit
-
-    def more(self: LedgerPayer, charge: Charge, wanted: int) -> Receipt:
-        return replace(debit(self, charge, max(wanted - 1, 1)), size=wanted)
-
-    patch.setattr(LedgerPayer, "debit", more)
-    patch.setattr(LedgerPayer, "keep", lambda self, receipt, answers: answers)
-
-
-def arbitrary(patch: pytest.MonkeyPatch) -> None:
-    """How much fits depends on something else than the counter."""
-    debit, calls = LedgerPayer.debit, count()
-    patch.setattr(LedgerPayer, "debit", lambda self, charge, wanted: debit(self, charge, min(wanted, 5 + next(calls) % 2)))
-
-
-DEBITED, FREE, ADDED, SINGLE, REFUSED_BY = COUNTED
-BROKEN = {nothing: set(), forgetful: {DEBITED, FREE}, generous: {DEBITED, ADDED}, arbitrary: {REFUSED_BY}}
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("breaks", BROKEN, ids=lambda breaks: breaks.__name__)
-def test_a_ledger_that_counts_otherwise_is_caught(
-    breaks: Callable[[pytest.MonkeyPatch], None], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, queries = run("head"), np.random.default_rng(0).random((20, 64))
-    breaks(monkeypatch)
-    with Stage.below(tmp_path, {"compute": {}}) as stage:
-        opened = stage.open(folder, None)
-        findings = Counters(stage, (opened, opened), RandomizedResponse(eps=1.0), queries).findings()
-    assert [finding.claim for finding in findings] == list(COUNTED)
-    assert BROKEN[breaks] <= {finding.claim for finding in findings if finding.violated}
-    assert breaks is not nothing or not any(finding.violated for finding in findings)
-    assert nothing_left(tmp_path)
 
 
 # -- what is refused, and what is left ---------------------------------------------------------------------------------
@@ -171,7 +109,7 @@ def test_a_ledger_that_counts_otherwise_is_caught(
 REFUSED = {
     ("head", "mechanism=randomized_response"): "no budget",
     ("head", "mechanism=release_weights", "mechanism.mu=1"): "audit prediction is of labels",
-    ("head", *RESPONSE, "audit.trials=12"): "too few to contradict epsilon 1 with confidence 0.95 over 8 events",
+    ("head", *RESPONSE, "audit.trials=12"): "too few to contradict epsilon 1 with confidence 0.95 over 4 events",
     ("remove", *RESPONSE): "condition g",
     ("head", *RESPONSE, "audit.scratch=nowhere"): "audit.scratch=nowhere: neighbouring runs and test ledgers cannot be",
 }
@@ -196,7 +134,7 @@ def test_an_interrupted_audit_leaves_nothing(
     (tmp_path / "local").mkdir()
     run("head")
     monkeypatch.setattr(Stage, "drawn", interrupted)
-    audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=0", f"audit.scratch={tmp_path / 'local'}").ended(130)
+    audit("head", *RESPONSE, *SMALL, SURE, f"audit.scratch={tmp_path / 'local'}").ended(130)
     assert seen[0][0] > 2
     assert seen[0][1]
     assert nothing_left(tmp_path)

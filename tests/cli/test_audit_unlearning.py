@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agt.audit.findings import Outcome
-from agt.audit.membership import Contrast
-from agt_cli.audit import unlearning
-from agt_cli.audit.membership import influence_finding
-from agt_cli.audit.unlearning import Attack, ForgetSets
+from agt_audit import unlearning
+from agt_audit.memorisation import Contrast, influence_finding
+from agt_audit.unlearning import Attack, ForgetSets
+from agt_cli.report.findings import Outcome
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.methods import ErasureJob, sisa
 

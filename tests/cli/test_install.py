@@ -40,7 +40,9 @@ def test_wheel_contains_package_and_configuration(tmp_path: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for path in (ROOT / "conf").rglob("*.yaml"):
         assert f"agt_cli/_conf/{path.relative_to(ROOT / 'conf')}" in inside
-    for path in (*(ROOT / "agt_cli").rglob("*.py"), *(ROOT / "agt_cli" / "report" / "page").iterdir()):
+    packages = ("agt", "agt_cli", "agt_audit")
+    modules = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    for path in (*modules, *(ROOT / "agt_cli" / "report" / "page").iterdir()):
         if path.name != "_experiments.py":  # a wheel has the folder that it finds in a source tree
             assert str(path.relative_to(ROOT)) in inside
     assert "agt_cli/_experiments/__init__.py" in inside

@@ -19,8 +19,9 @@ from safetensors.numpy import load_file
 
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.composition import Allowance
+from agt.mechanisms.composition import Allowance, GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel
+from agt_audit.mechanism import unpaid
 
 from .conftest import TINY, Agt, Said
 from .test_spending import QUANTILE, WEIGHTS, child
@@ -81,6 +82,26 @@ def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -
     last = entries(path, "answers")[-1]
     assert (spent["ledger"]["population"], spent["ledger"]["entry"]) == ("people", last["debit"])
     assert any(f"entry {last['debit']} of it counts this" in line for line in other["words"])
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("randomized_response", ("mechanism.eps=0.1", PureDP(0.1)), ("mechanism.eps=0.05", PureDP(0.05))),
+        ("gaussian_margin", ("mechanism.mu=0.1", GaussianDP(0.1)), ("mechanism.mu=0.05", GaussianDP(0.05))),
+    ],
+)
+def test_the_counter_stands_at_what_the_auditor_works_out(
+    ask: Ask, home: Path, name: str, one: tuple[str, Guarantee], other: tuple[str, Guarantee]
+) -> None:
+    """After a call for a single label, after one in which questions are repeated, and after one of another budget."""
+    path, paid = open_ledger(home / "box", 10, 1e-5), list[tuple[Guarantee, int]]()
+    calls = [(one, POINTS[:1], 1), (one, np.concatenate([POINTS, POINTS[:3]]), 9), (other, POINTS, 10)]
+    for (budget, guarantee), rows, new in calls:
+        ask(points(rows), f"mechanism={name}", budget, "-q").ended(0)
+        paid.append((guarantee, new))
+        with Ledger.open(path) as ledger:
+            assert not unpaid(ledger.book.spent, *paid)
 
 
 def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> None:

@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 import pandas as pd
 
-from agt.audit.findings import Finding, Outcome, Strength
 from agt.errors import ConfigError
 from agt.settings import schema
 from agt.store import MANIFEST_FILE
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.finished import manifest_digest
 from agt_cli.report.record import RunRecord
 

@@ -25,13 +25,13 @@ from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt.audit.neighbours import Target
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError, UnboundedError
 from agt.models.model import VoteCertificates
 from agt.training.linear import LinearTrained
+from agt_audit.neighbours import Target
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)

@@ -7,7 +7,6 @@ import torch
 from checks import Case, certificates as certify_boxes, run
 
 from agt import relations
-from agt.audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
@@ -22,6 +21,7 @@ from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
+from agt_audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")
 KINDS = (*ALONE, "votes of boxes", "votes of heads")

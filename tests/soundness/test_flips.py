@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import agt
-from agt.audit.neighbours import retrained
 from agt.certificates.flips import flips_to_answer, flips_to_turn
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
@@ -26,6 +25,7 @@ from agt.models.linear import LinearModel
 from agt.models.model import load
 from agt.models.votes import FLIPS, FlipModel, Pulled
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
+from agt_audit.neighbours import retrained
 
 HARD = {"labels flip among equal rows": 2, "ties": 1, "a third class pulls": 0}
 

@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import agt
-from agt.audit.neighbours import retrained
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.models import own_votes
@@ -23,6 +22,7 @@ from agt.models.own_votes import OwnVotesModel
 from agt.settings import RelationConfig
 from agt.training.ensemble import shards
 from agt.training.learners import Learner, Shard, check_again, single_threaded
+from agt_audit.neighbours import retrained
 
 QUERIES = np.random.default_rng(1).normal(size=(40, 2))
 

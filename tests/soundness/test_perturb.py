@@ -12,7 +12,6 @@ from synthetic import KERNELS, make_head, make_recipe, make_records, make_traini
 from torch import nn
 
 import agt
-from agt.audit.findings import Outcome
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box
 from agt.bounds.rules import Gradient
@@ -27,7 +26,8 @@ from agt.relations import RELATIONS, Sums, ball, deviations, farthest
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig
 from agt.training.batches import Recipe
 from agt.training.loop import train
-from agt_cli.audit.certificate import Auditor, Certificate
+from agt_audit.certificate import Auditor, Certificate
+from agt_cli.report.findings import Outcome
 
 RULE = RELATIONS["perturb"]
 RADIUS = 0.3

@@ -15,7 +15,6 @@ from synthetic import refused
 from threadpoolctl import threadpool_limits
 
 import agt
-from agt.audit.neighbours import retrained
 from agt.certificates.box import Certificates, Envelope
 from agt.certificates.stability import ClosedForm
 from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
@@ -29,6 +28,7 @@ from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.ridge import FARTHEST, _pulls, labels, logistic, on_lattice, ridge, targets_of
+from agt_audit.neighbours import retrained
 
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))
 

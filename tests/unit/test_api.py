@@ -14,13 +14,13 @@ from records import reseal
 from torch import nn
 
 import agt
-from agt.audit.membership import Pool
-from agt.audit.neighbours import neighbour_of, without
 from agt.data.dataset import DataError, fingerprint
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import from_layers, layers_of
 from agt.training.loop import Progress
+from agt_audit.neighbours import neighbour_of, without
+from agt_audit.shadows import Pool
 
 RNG = np.random.default_rng(7)
 Y = np.arange(60) % 2

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import agt
+import agt_audit
 import agt_cli
 from agt_cli import usage
 
-LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt_cli))
+LIBRARY, COMMANDS, AUDITS = (Path(str(package.__file__)).parent for package in (agt, agt_cli, agt_audit))
 
 # Each room may import from those before it, and from its own; the bottom first. Rooms of one line stand at the same height.
 ROOMS = (
@@ -27,7 +28,6 @@ ROOMS = (
     ("agt.ledger",),
     ("agt.unlearning",),
     ("agt.api", "agt.estimator"),
-    ("agt.audit",),
     ("agt_cli._experiments", "agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
     ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),  # forms of files, which whoever reads a run knows
     ("agt_cli.report",),
@@ -35,11 +35,11 @@ ROOMS = (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
         *("agt_cli.choices", "agt_cli.team"),
     ),
-    ("agt_cli.audit",),
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
+    ("agt_audit",),
 )
-FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli"}  # what the library has nothing of
+FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli", "agt_audit"}  # what the library has nothing of
 FOREIGN_FILES = {"info.py", "scripts/choose_recipe.py"}  # medmnist's, and one of an earlier revision
 
 
@@ -48,7 +48,7 @@ def sources(folder: Path) -> list[Path]:
 
 
 def module(path: Path) -> str:
-    root = LIBRARY.parent if path.is_relative_to(LIBRARY) else COMMANDS.parent
+    root = next(package.parent for package in (LIBRARY, COMMANDS, AUDITS) if path.is_relative_to(package))
     return path.relative_to(root).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
 
 
@@ -72,7 +72,7 @@ def level(name: str) -> int | None:
 
 def test_every_module_is_in_a_room_and_imports_go_down() -> None:
     upward = []
-    for path in (*sources(LIBRARY), *sources(COMMANDS)):
+    for path in (*sources(LIBRARY), *sources(COMMANDS), *sources(AUDITS)):
         own = level(module(path))
         assert own is not None or module(path) in ("agt", "agt_cli"), f"{module(path)} is in no room"
         upward += [(module(path), name) for name in imports(path) if own is not None and (level(name) or 0) > own]
@@ -89,19 +89,33 @@ def test_the_library_knows_neither_command_line_nor_console_nor_figures() -> Non
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
+def test_the_audits_are_imported_by_nothing_that_they_attack() -> None:
+    """Nor do they import a command, or the dispatcher, which finds theirs by its name."""
+    attacked = (*sources(LIBRARY), *sources(COMMANDS))
+    assert not [module(path) for path in attacked for name in imports(path) if name.partition(".")[0] == "agt_audit"]
+    above = ("agt_cli.commands", "agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs")
+    assert not [(module(path), name) for path in sources(AUDITS) for name in imports(path) if name.startswith(above)]
+    rooms = ", ".join(module(path) for path in attacked if not path.stem.startswith(("gpu", "__main__")))
+    code = f"import sys, {rooms}; print([name for name in sys.modules if name.partition('.')[0] == 'agt_audit'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=LIBRARY.parent)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def test_every_module_of_the_commands_is_one_command() -> None:
     modules = {module(path) for path in sources(COMMANDS / "commands")} - {"agt_cli.commands"}
-    assert {*modules, "agt_cli._experiments.reproduce"} == {command.module for command in usage.COMMANDS.values()}
+    assert {*modules, "agt_cli._experiments.reproduce", "agt_audit.command"} == {
+        command.module for command in usage.COMMANDS.values()
+    }
 
 
 def test_a_module_that_a_docstring_names_is_there() -> None:
     """Proofs lean on each other by name; scripts that are gone are named with their revision."""
     home = Path(__file__).parents[2]
-    rooms = {room: sources(home / room) for room in ("agt", "agt_cli", "experiments", "scripts", "tests")}
+    rooms = {room: sources(home / room) for room in ("agt", "agt_cli", "agt_audit", "experiments", "scripts", "tests")}
     there = [path.as_posix() for room in rooms.values() for path in room]
     lost = [
         f"{path}: {name}"
-        for path in (*rooms["agt"], *rooms["agt_cli"], *rooms["experiments"])
+        for path in (path for room in ("agt", "agt_cli", "agt_audit", "experiments") for path in rooms[room])
         for name in re.findall(r"[\w/]+\.py\b", path.read_text(encoding="utf-8"))
         if not any(known.endswith(f"/{name}") for known in there) and name not in FOREIGN_FILES
     ]

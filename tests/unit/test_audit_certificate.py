@@ -10,12 +10,12 @@ from joblib import parallel_config
 from torch import nn
 
 import agt
-from agt.audit import neighbours
-from agt.audit.findings import Finding, Outcome
-from agt.audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, retrained, with_added, without
 from agt.errors import ConfigError
 from agt.models.model import Model, fit
-from agt_cli.audit.certificate import Auditor, Certificate, bounds_of, share_words
+from agt_audit import neighbours
+from agt_audit.certificate import Auditor, Certificate, bounds_of, share_words
+from agt_audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, retrained, with_added, without
+from agt_cli.report.findings import Finding, Outcome
 
 FEW = {"epochs": 3, "lr": 0.5}
 COMPUTE = {"threads": 1, "kernel": "reference"}

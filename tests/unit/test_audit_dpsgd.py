@@ -10,8 +10,8 @@ from synthetic import make_records
 from torch import nn
 
 from agt.errors import ConfigError
-from agt_cli.audit.dpsgd import KINDS, LENGTH, CanaryHead, canaries_of
-from agt_cli.audit.selftest import noisy
+from agt_audit.dpsgd import KINDS, LENGTH, CanaryHead, canaries_of
+from agt_audit.selftest import noisy
 
 
 def head_of(outputs: int = 1, loss: str = "binary_cross_entropy") -> CanaryHead:

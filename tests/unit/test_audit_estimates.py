@@ -11,8 +11,8 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import beta as beta_law, binom, norm
 
-from agt.audit import estimates
-from agt.audit.estimates import (
+from agt_audit import estimates
+from agt_audit.estimates import (
     Claimed,
     Mistakes,
     TestedClaim,
@@ -28,7 +28,7 @@ from agt.audit.estimates import (
     posterior_bound,
     upper_limit,
 )
-from agt.audit.findings import Strength
+from agt_cli.report.findings import Strength
 
 N = 60
 RATES = ((0.1, 0.1), (0.02, 0.4), (0.4, 0.02), (0.3, 0.3), (0.0, 0.5))

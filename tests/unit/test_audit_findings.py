@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 from unit.test_claims import bare, change
 
-from agt.audit.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
 from agt.errors import ConfigError, Superseded
+from agt_cli.report.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
 
 RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
@@ -134,7 +134,7 @@ def test_the_violations_of_an_audit_are_its_violated_findings() -> None:
 
 
 def test_the_schema_file_is_the_form() -> None:
-    node = json.loads(resources.files("agt.audit").joinpath("audit.schema.json").read_text(encoding="utf-8"))
+    node = json.loads(resources.files("agt_cli.report").joinpath("audit.schema.json").read_text(encoding="utf-8"))
     assert node.pop("$id") == VERSION
     assert node.pop("$schema").startswith("https://json-schema.org/")
     assert bare(node) == bare(TypeAdapter(Audit).json_schema())

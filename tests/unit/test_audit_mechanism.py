@@ -1,6 +1,8 @@
 """Audits of release mechanisms and of released weights: what leaks more than it claims is caught, what does not is not."""
 
 import math
+from dataclasses import replace
+from decimal import Decimal
 from functools import cache, partial
 from itertools import product
 from statistics import NormalDist
@@ -10,8 +12,14 @@ import numpy as np
 import pytest
 
 import agt
-from agt.audit.findings import Strength
-from agt.audit.mechanism import (
+from agt.errors import ConfigError
+from agt.mechanisms.claims import Labelling
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.published import MECHANISMS, CertifiedQuantile, NoisyArgmax, SmoothCauchy
+from agt.numeric import SeededRandomness
+from agt_audit.mechanism import (
     NeighbourPair,
     Side,
     TrialPlan,
@@ -24,13 +32,9 @@ from agt.audit.mechanism import (
     neighbours,
     search,
     square_of_responses,
+    unpaid,
 )
-from agt.errors import ConfigError
-from agt.mechanisms.claims import Labelling
-from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, CertifiedQuantile, NoisyArgmax, SmoothCauchy
-from agt.numeric import SeededRandomness
+from agt_cli.report.findings import Strength
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [
     ("randomized_response", {"eps": 1.0}),
@@ -163,3 +167,27 @@ class TestSearch:
         edits = [edit for edit, _ in neighbours(mine.model, points[:2], 2)]
         assert len(edits) == 2
         assert all("without" in edit and "newcomer" in edit for edit in edits)
+
+
+COSTS: list[tuple[Guarantee, int, dict[str, float], bool]] = [
+    *((guarantee, size, {}, False) for guarantee in (PureDP(0.1), PureDP(8.0), ApproximateDP(1.0, 1e-6), GaussianDP(0.5))
+      for size in (1, 3, 1000)),
+    (PureDP(1.0), 8, {"pure": 0.5}, True),
+    (PureDP(1.0), 8, {"square": 0.5}, True),
+    *((PureDP(eps), size, {"square": share}, True)
+      for eps, share in ((0.1, 0.98), (1.0, 0.98), (1.0, 1.02)) for size in (1, 8, 100)),
+    (ApproximateDP(1.0, 1e-6), 8, {"leak": 0.5}, True),
+    (GaussianDP(1.0), 8, {"square": 0.5}, True),
+    (GaussianDP(1.0), 8, {"square": 1.0001}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guarantee", "size", "times", "wrong"), COSTS)
+def test_a_debit_is_the_cost_by_a_formula_of_the_auditors_own(
+    guarantee: Guarantee, size: int, times: dict[str, float], wrong: bool
+) -> None:
+    cost = Lot(guarantee, size).cost
+    spent = replace(cost, **{name: getattr(cost, name) * Decimal(share) for name, share in times.items()})
+    assert unpaid(spent, (guarantee, size)) is wrong
+    other = Lot(PureDP(2.0), 2).cost
+    assert wrong or not unpaid(spent.plus(other), (guarantee, size), (PureDP(2.0), 2))

@@ -1,46 +1,33 @@
 """Membership inference: scores by hand, attacks that must win and ones that must not, labels at certified queries."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.metrics import roc_auc_score
 from synthetic import make_records
 
 import agt
-from agt.audit.estimates import one_run_epsilon
-from agt.audit.findings import Outcome
-from agt.audit.membership import (
+from agt.errors import ConfigError
+from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
-    Contrast,
-    Pool,
     Reference,
     Rehearsal,
-    Roc,
-    ShadowConfig,
-    class_logits,
-    coin_guesses,
     compare_labels,
     confidences,
     exposure,
-    fewest,
-    influence,
     label_scores,
     lira_offline,
     lira_online,
-    memorisation,
     spread_of,
-    strongest,
-    train_shadows,
 )
-from agt.errors import ConfigError
-from agt_cli.audit.selftest import crowd, fitted
+from agt_audit.roc import Roc
+from agt_audit.selftest import crowd, fitted
+from agt_audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
+from agt_cli.report.findings import Outcome
 
 
 def test_confidence_is_exact_where_p_rounds_to_one() -> None:
@@ -97,43 +84,24 @@ def test_too_few_models() -> None:
     assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
 
 
-def test_coins_are_guessed_as_far_as_there_is_something_to_see() -> None:
-    units = np.arange(2000).astype(str)
-    for shift, least, most in ((0.0, 0, 0.3), (4.0, 2.5, 20)):
-        right = coin_guesses(simulated(20, shift, 2000), units, 200)
-        assert least <= one_run_epsilon(right, 200, 2000, 1e-5, 0.95, "exact") <= most
-    shared = np.repeat(np.arange(1000), 2)
-    reference = simulated(20, 4.0, 1000)
-    double = Reference(reference.phi[:, shared], reference.included[:, shared])
-    assert coin_guesses(double, shared.astype(str), 1000) > 900
-    with pytest.raises(ValueError, match="on 1000 canaries"):
-        coin_guesses(double, shared.astype(str), 1001)
-
-
 def test_the_most_exposed_record_is_found_among_many() -> None:
     reference = simulated(64, 0.0, 500)
     phi = reference.phi.copy()
     phi[:, 3] += 3 * reference.included[:, 3]
-    found = exposure(phi[0], Reference(phi, reference.included), np.ones(500, dtype=bool))
+    found = exposure(phi[0], Reference(phi, reference.included))
     assert found["shift"].argmax() == 3
-    assert found["p_of_all"][3] < 1e-3
-    assert (found["p_of_all"][np.arange(500) != 3] > 0.01).all()
     assert found["shift"][3] == pytest.approx(3, abs=4 * found["shift_error"][3])
 
 
 def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
     """Every record moves all others' phi, and its own not at all: what is called exposed is so by chance."""
-    rng, records, chances = np.random.default_rng(0), 300, []
+    rng, records = np.random.default_rng(0), 300
     for seed in range(20):
         others = rng.normal(size=(records, records)) * (1 - np.eye(records))
         included = simulated(64, 0.0, records, seed).included
         reference = Reference(included @ others + 0.1 * rng.normal(size=(64, records)), included)
-        found = exposure(reference.phi[0], reference, np.ones(records, dtype=bool))
-        chances.append(found["p_shift"])
+        found = exposure(reference.phi[0], reference)
         assert found["shift"].std() == pytest.approx(found["shift_error"].mean(), rel=0.2)
-        assert found["p_of_all"].min() > 1e-3
-    for level in (0.05, 0.01, 0.001):
-        assert np.mean(np.array(chances) < level) <= level
 
 
 def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
@@ -200,154 +168,3 @@ def test_memorised_records_are_told_by_real_shadow_models(tmp_path: Path) -> Non
     areas = {name: Roc(attack(phi, reference), pool.member).area for name, attack in ATTACKS.items()}
     assert min(areas.values()) > 0.8
     assert min(areas["lira_online"], areas["rmia"]) > areas["loss"]
-
-
-# -- curves ---
-
-
-def drawn(seed: int, members: int = 60, others: int = 50, shift: float = 0.5, digits: int = 1) -> Roc:
-    """Scores with many ties."""
-    rng = np.random.default_rng(seed)
-    member = np.arange(members + others) < members
-    return Roc(np.round(rng.normal(size=len(member)) + shift * member, digits), member)
-
-
-def test_the_curve_counts_by_hand() -> None:
-    roc = Roc(np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, True, False, True, False]))
-    assert roc.curve.tolist() == [[math.inf, 0, 0], [3, 0, 1], [2, 1, 2], [1, 1, 3], [0, 2, 3]]
-    assert roc.area == pytest.approx((1 + 0.75 + 0.5) / 3)
-    assert roc.best == 1
-    point = roc.at(0.4, 0.95)
-    assert (point.threshold, point.tpr, point.fpr) == (3, pytest.approx(1 / 3), 0)
-    assert roc.at(0.5, 0.95).tpr == 1
-
-
-def test_area_and_its_variance() -> None:
-    roc = drawn(0)
-    assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
-    a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
-    wins = (a > b) + 0.5 * (a == b)
-    more = [[*wins.mean(axis), 0, 1] for axis in (1, 0)]  # DeLong, in so many words, and two records more on each side
-    spread = np.var(more[0], ddof=1) / wins.shape[0] + np.var(more[1], ddof=1) / wins.shape[1]
-    low, high = roc.area_limits(0.95)
-    assert (high - low) / 2 == pytest.approx(1.959964 * math.sqrt(spread), rel=1e-6)
-
-
-def test_limits_cover() -> None:
-    truth = 0.6381632  # Phi(.5 / sqrt 2)
-    held = [low <= truth <= high for low, high in (drawn(seed, digits=9).area_limits(0.9) for seed in range(200))]
-    assert 0.84 <= np.mean(held) <= 0.96
-    kept = []
-    for seed in range(200):
-        point = drawn(seed, digits=9).at(0.1, 0.9)
-        low, high = point.tpr_limits
-        kept.append(low <= norm.sf(point.threshold - 0.5) <= high)
-    assert np.mean(kept) >= 0.88
-
-
-@pytest.mark.parametrize(("members", "others"), [(1, 10), (3, 100)])
-def test_limits_cover_with_few_records_and_ties(members: int, others: int) -> None:
-    rng, missed = np.random.default_rng(0), {"labels": 0, "constant": 0, "normal": 0}
-    for _ in range(200):
-        size = members + others
-        scores = {"labels": rng.random(size) < 0.9, "constant": np.ones(size), "normal": rng.normal(size=size)}
-        for name, each in scores.items():
-            low, high = Roc(each.astype(float), np.arange(size) < members).area_limits(0.95)
-            missed[name] += not low < 0.5 < high
-    assert max(missed.values()) <= 20
-
-
-def test_perfect_separation_is_not_certain() -> None:
-    low, high = drawn(0, 20, 30, shift=50).area_limits(0.95)
-    assert high == 1
-    assert low == pytest.approx(0.025 ** (1 / 20))
-    assert drawn(0, 20, 30, shift=-50).area_limits(0.95)[1] < 0.2
-
-
-def test_too_few_non_members() -> None:
-    assert fewest(0.001, 1000) == ""
-    assert fewest(0.001, 624) == "624 non-members are too few for 0.1 %: it takes 1,000 or more"
-    for member in (np.ones(3, dtype=bool), np.zeros(3, dtype=bool), np.zeros(0, dtype=bool)):
-        with pytest.raises(ConfigError, match="members and non-members, and there are only"):
-            Roc(np.zeros(len(member)), member)
-    with pytest.raises(ConfigError, match="NaN"):
-        Roc(np.array([math.nan, 0]), np.array([True, False]))
-
-
-# -- memorisation and influence: against all subsets of tiny data ---
-
-
-N = 6
-RNG = np.random.default_rng(3)
-POINTS, LABELS = RNG.normal(size=(N, 2)), np.array([0, 1, 0, 1, 1, 0])
-
-
-def answers(subset: np.ndarray) -> np.ndarray:
-    """[n] bool: whether the nearest neighbour in the subset, of a tiny world, has each point's label; none says 0."""
-    if not subset.any():
-        return LABELS == 0
-    away = np.linalg.norm(POINTS[:, None] - POINTS[subset][None], axis=2)
-    right: np.ndarray = LABELS[subset][away.argmin(axis=1)] == LABELS
-    return right
-
-
-def every_subset() -> tuple[np.ndarray, np.ndarray]:
-    included = np.array(list(product([False, True], repeat=N)))
-    return included, np.stack([answers(subset) for subset in included])
-
-
-def sampled(rng: np.random.Generator, models: int, paired: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    included = rng.random((models, N)) < 0.5
-    if paired:
-        included[1::2] = ~included[::2]
-    return included, np.stack([answers(subset) for subset in included])
-
-
-EXACT = memorisation(*every_subset()).value
-ALL = influence(*every_subset(), np.arange(N), np.arange(N)).value
-
-
-def test_all_subsets_give_the_definition() -> None:
-    included, right = every_subset()
-    for j in range(N):
-        assert EXACT[j] == pytest.approx(right[included[:, j], j].mean() - right[~included[:, j], j].mean())
-    for i, t in ((0, 3), (4, 2)):
-        out = ~included[:, t]
-        with_i, without = out & included[:, i], out & ~included[:, i]
-        assert ALL[i, t] == pytest.approx(right[with_i, t].mean() - right[without, t].mean())
-    assert EXACT.max() > 0.3
-
-
-def pairwise(included: np.ndarray, right: np.ndarray) -> Contrast:
-    """Influences of each on each other, the diagonal, which is undefined, left out."""
-    return influence(included, right, np.arange(N), np.arange(N)).take(np.flatnonzero(~np.eye(N, dtype=bool)))
-
-
-@pytest.mark.parametrize(
-    ("estimate", "truth", "paired"),
-    [(memorisation, EXACT, False), (memorisation, EXACT, True), (pairwise, ALL[~np.eye(N, dtype=bool)], False)],
-)
-def test_estimates_are_unbiased_and_their_intervals_cover(
-    estimate: Callable[[np.ndarray, np.ndarray], Contrast], truth: np.ndarray, paired: bool
-) -> None:
-    rng, values, covered, together = np.random.default_rng(0), [], [], []
-    for _ in range(100):
-        contrast = estimate(*sampled(rng, 60, paired))
-        low, high = contrast.bounds(0.9)
-        values.append(contrast.value)
-        covered.append((low <= truth) & (high >= truth))
-        low, high = contrast.bounds(0.9, looks=len(truth))
-        together.append(((low <= truth) & (high >= truth)).all())
-    spread = np.std(values, axis=0) / np.sqrt(len(values))
-    assert (np.abs(np.mean(values, axis=0) - truth) <= 4 * spread + 1e-9).all()
-    assert (np.mean(covered, axis=0) >= 0.9).all()
-    assert np.mean(together) >= 0.9
-
-
-def test_the_diagonal_is_left_out() -> None:
-    included, right = sampled(np.random.default_rng(0), 200)
-    assert np.isnan(influence(included, right, np.arange(N), np.arange(N)).value.diagonal()).all()
-    pairs, decided = strongest(included, right, np.arange(N), np.arange(N), 50)
-    assert len(pairs) == N * (N - 1) == len(decided.value)
-    assert (pairs[:, 0] != pairs[:, 1]).all()
-    assert (np.diff(decided.value) <= 1e-12).all()

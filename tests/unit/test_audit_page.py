@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from unit.test_audit_findings import audit, finding
 
-from agt.audit.estimates import Claimed, TestedClaim
-from agt.audit.findings import Outcome, Strength, least, number
-from agt_cli.audit.job import AGAIN, data_table, lines, row
-from agt_cli.audit.prediction import nothing_to_tell
+from agt_audit.estimates import Claimed, TestedClaim
+from agt_audit.page import AGAIN, data_table, lines, row
+from agt_audit.prediction import nothing_to_tell
+from agt_cli.report.findings import Outcome, Strength, least, number
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 

@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from agt.audit import estimates
-from agt.audit.estimates import Mistakes
-from agt.audit.findings import Outcome
-from agt_cli.audit import certificate
-from agt_cli.audit.certificate import BoxBounds
-from agt_cli.audit.selftest import PLANTED, SOUND
+from agt_audit import certificate, estimates
+from agt_audit.certificate import BoxBounds
+from agt_audit.estimates import Mistakes
+from agt_audit.selftest import PLANTED, SOUND
+from agt_cli.report.findings import Outcome
 
 
 @pytest.mark.sampled(3)

@@ -10,9 +10,6 @@ import pytest
 from synthetic import ball
 
 from agt.api import Declared, fit
-from agt.audit.findings import Finding, Outcome
-from agt.audit.neighbours import retrained, without
-from agt.audit.replay import allowed_mu, replay
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.measurement import Measurement, TableValues
 from agt.mechanisms.objective import ObjectivePerturbation
@@ -34,8 +31,10 @@ from agt.models.model import Model
 from agt.numeric import Randomness, gaussian_mu, noisy
 from agt.settings import RelationConfig
 from agt.training.loop import NoiseConfig
-from agt_cli.audit import replay as replaying
-from agt_cli.audit.replay import ReplayedRelease, ReplayedTraining, publish_training
+from agt_audit import replay as replaying
+from agt_audit.neighbours import retrained, without
+from agt_audit.replay import ReplayedRelease, ReplayedTraining, allowed_mu, publish_training, replay
+from agt_cli.report.findings import Finding, Outcome
 
 REFERENCE = {"threads": 1, "kernel": "reference"}
 

@@ -9,10 +9,10 @@ from joblib import parallel_config
 from synthetic import make_records
 
 import agt
-from agt.audit import membership as shadows
-from agt.audit.membership import Pool, ShadowConfig, halved, shadow_key, train_shadows
 from agt.errors import ConfigError
 from agt.problem import Problem
+from agt_audit import shadows
+from agt_audit.shadows import Pool, ShadowConfig, halved, shadow_key, train_shadows
 
 ONE = ShadowConfig(models=6, workers=1)
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from synthetic import make_records
 
-from agt.audit.findings import Finding, Outcome
-from agt.audit.mechanism import TrialPlan
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact, Standing
 from agt.numeric import gaussian_mu
 from agt.unlearning.promise import Promise
-from agt_cli.audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
-from agt_cli.audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
+from agt_audit.mechanism import TrialPlan
+from agt_audit.selftest import CLOSE, DRAWS, EXACT, GONE, MeanModel, looking, request
+from agt_audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
+from agt_cli.report.findings import Finding, Outcome
 
 
 def gaussians(shift: float, claimed: Promise, rng: np.random.Generator, releases: int = 2_000, looks: int = 1) -> Finding:

@@ -15,7 +15,8 @@ from agt_cli import usage
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")), *sorted(DOCS.rglob("*.md"))]
-SOURCES = [path for folder in ("agt", "agt_cli", "scripts", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+FOLDERS = ("agt", "agt_cli", "agt_audit", "scripts", "tests")
+SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 CITED = re.compile(r"method\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
 CODE = re.compile(r"(?<![\w.])00\d\b(?![.-]\d)")
@@ -61,7 +62,7 @@ def test_citations_are_read_as_they_are_written() -> None:
     assert cited == [("Dong", "2022"), ("Mironov", "2012"), ("Kifer", "2012"), ("Hardt", "2016")]
 
 
-@pytest.mark.parametrize("folder", ["agt", "agt_cli", "scripts", "tests"])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_every_cited_section_is_a_heading(folder: str) -> None:
     headings = {int(n) for n in re.findall(r"^## (\d+)\. ", (DOCS / "method.md").read_text(encoding="utf-8"), re.MULTILINE)}
     here = {path: text for path, text in TEXTS.items() if path.is_relative_to(ROOT / folder)}
@@ -135,7 +136,11 @@ def read_installs(path: Path) -> list[str]:
 INSTALLERS = [
     *PAGES,
     *(ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run")),
-    *(path for folder in ("agt", "agt_cli", "experiments", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))),
+    *(
+        path
+        for folder in ("agt", "agt_cli", "agt_audit", "experiments", "scripts")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ),
     *sorted((ROOT / "conf").rglob("*.yaml")),
 ]
 OTHERS = {"medmnist", "kaggle", "triton", "interpret-core", "opacus", "diffprivlib"}  # projects of these names

@@ -37,7 +37,6 @@ from reproducing import an_entry, made, rows_of, values
 from scipy.special import expit
 from synthetic import make_head, make_recipe, make_records, make_training
 
-from agt.audit.neighbours import retrained
 from agt.bounds.network import Box
 from agt.errors import ConfigError
 from agt.mechanisms.composition import PUBLISHED
@@ -48,6 +47,7 @@ from agt.numeric import gaussian_mu
 from agt.settings import BatchConfig, default_n_max
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
+from agt_audit.neighbours import retrained
 from agt_cli._experiments import certified, runs as kept
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord

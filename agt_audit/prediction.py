@@ -1,15 +1,8 @@
-"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, by adversaries of growing strength.
+"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, by two adversaries.
 
-Each may do more than the one before: it looks at natural queries; it chooses them between the decision lines of both
-models; it has put records of its own into the data beforehand (Chadha et al. 2024). The guarantee is the same for all.
-
-A guarantee is about every pair of neighbours, so it must hold among records that somebody chose to make it fail (Chadha et
-al. 2024: adversaries who poison learn most). Poisons lie on both sides of the pair; the target alone differs.
-
-How poisons are chosen. The target is a record of most influence on a natural query (mechanism.py, ``influences``). All
-poisons have another label and lie at one place of the half-circle from the query's opposite to the query, which is halved
-between "too weak" and "too strong", by training again, until the label with the target differs from the one without. In an
-ensemble all go into the target's shard: whoever names records chooses where the keyed hash puts them.
+One looks at natural queries, the other chooses them between the decision lines of both models (Chadha et al. 2024). The
+guarantee is the same for both. The record that is taken out is one of most influence on a natural query (mechanism.py,
+``influences``).
 
 Formal guarantees
     The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query,
@@ -35,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Any, ClassVar
@@ -46,15 +39,11 @@ from pydantic import Field
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import Finding, Outcome, counterexamples
-from agt.audit.mechanism import LabellingPair, between_roots, check_audited, influences, unpaid
-from agt.audit.neighbours import NOMINAL, labels_of, members_margins, retrained, with_added, without
 from agt.certificates.votes import count_votes
 from agt.data.dataset import CONTENT, UNANSWERED, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
-from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.mechanism import Mechanism
@@ -64,11 +53,15 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, schema, validate
 from agt.training.ensemble import EnsembleConfig, shards
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
+from agt_audit.neighbours import labels_of, members_margins, with_added, without
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import LedgerPayer, NoLedger
 from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun, gone_of
@@ -77,7 +70,6 @@ SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
-MIN_WIDTH = 2.0**-40  # of where poisons may lie
 
 
 # -- what is attacked ------------------------------------------------------------------------------------------------------
@@ -217,46 +209,6 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
     return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
 
-# -- poisoned neighbours -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PoisonedPair:
-    """Training sets that differ in one unit, and where to look.
-
-    Attributes:
-        having, lacking: with the unit, and without it or with another in its place.
-        query: [1, ...] a natural query, as the head takes it; None: any.
-        trained: how many models were trained to find them.
-        decided: they answer the query differently.
-        needed: where they do not, about how many poisons would; None: nobody knows.
-    """
-
-    having: Records
-    lacking: Records
-    query: np.ndarray | None = None
-    trained: int = 0
-    decided: bool = False
-    needed: int | None = None
-
-
-@dataclass(frozen=True)
-class Aim:
-    """Who could decide what.
-
-    Attributes:
-        query: row among the queries.
-        target: row among the training records.
-        rival: the label that comes second where the target counts.
-        member: in whose shard the target is.
-    """
-
-    query: int
-    target: int
-    rival: int
-    member: int
-
-
 # -- neighbours ------------------------------------------------------------------------------------------------------------
 
 
@@ -271,27 +223,25 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     home = int(shards(records.units[[row]], ensemble)[0])
     label = (int(records.labels[row]) + 1) % problem.classes
     place = (home + 1) % ensemble.members
-    return with_added(rest, newcomers(records, records.features[[row]], [label], "replacing", place, ensemble))
+    return with_added(rest, newcomer(records, records.features[[row]], label, place, ensemble))
 
 
-def newcomers(
-    records: Records, features: np.ndarray, labels: list[int], name: str, shard: int, ensemble: EnsembleConfig
-) -> Records:
-    """Private records, each a unit of its own, that an ensemble deals to one shard."""
+def newcomer(records: Records, features: np.ndarray, label: int, shard: int, ensemble: EnsembleConfig) -> Records:
+    """A private record, a unit of its own, that an ensemble deals to this shard; features [1, ...]."""
     hashes = all(CONTENT.fullmatch(str(name)) for name in records.ids[:NAMES_AT_ONCE].tolist())
-    ids = np.array(list(islice(names_into(name, shard, ensemble, hashes), len(labels))))
+    ids = np.array([next(names_into(shard, ensemble, hashes))])
     features = np.asarray(features, dtype=records.features.dtype)
-    return Records(features, np.array(labels, dtype=np.int64), ids, ids.copy(), np.zeros(len(ids), dtype=bool))
+    return Records(features, np.array([label], dtype=np.int64), ids, ids.copy(), np.zeros(1, dtype=bool))
 
 
-def names_into(name: str, shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
+def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
     """Names that the keyed hash deals to this shard, as many as are wanted.
 
     Args:
         hashes: they look like the ids that content has: whoever varies a record's last digits draws such ids.
     """
     for turn in count():
-        tried = [f"{name}-{turn * NAMES_AT_ONCE + each}" for each in range(NAMES_AT_ONCE)]
+        tried = [f"replacing-{turn * NAMES_AT_ONCE + each}" for each in range(NAMES_AT_ONCE)]
         if hashes:
             tried = [blake2b(each.encode(), digest_size=16).hexdigest() for each in tried]
         home = shards(np.array(tried), ensemble)
@@ -301,23 +251,21 @@ def names_into(name: str, shard: int, ensemble: EnsembleConfig, hashes: bool = F
 # -- who decides what ------------------------------------------------------------------------------------------------------
 
 
-def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list[Aim]:
-    """The queries nearest to a change of label, each with the private record that has most influence there; the nearest
-    first. Of an ensemble, and of votes, those that one member decides alone."""
+def deciding_records(model: Model, records: Records, queries: np.ndarray, most: int) -> list[int]:
+    """Rows of the private records that have most influence on the queries nearest to a change of label, the nearest first.
+    Of an ensemble, and of votes, on those that one member decides alone."""
     ensemble = model.problem.settings.ensemble
     members: Sequence[Model] = getattr(model, "members", [model] * ensemble.members)
     margins, home = members_margins(model, queries), shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
-    made = list[Aim]()
+    made = list[int]()
     for place in np.argsort(least, axis=None, kind="stable")[:most].tolist():
         member, at = divmod(place, least.shape[1])
         rows = np.flatnonzero((home == member) & ~records.public)
         if np.isfinite(least[member, at]) and len(rows):
-            own = margins[member, :, at]
-            rival = int(own[0] <= 0) if len(own) == 1 else int(np.argsort(own)[-2])
             moves = influences(members[member], records.take(rows), queries[at : at + 1])[0]
-            made.append(Aim(at, int(rows[int(np.argmax(moves))]), rival, member))
+            made.append(int(rows[int(np.argmax(moves))]))
     return made
 
 
@@ -340,98 +288,9 @@ def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-# -- poisons ------------------------------------------------------------------------------------------------------------
-
-
-class Poisoner:
-    """Looks for poisons among which one natural record decides a natural query's label.
-
-    Args:
-        model: of the run; its problem holds the records.
-        queries: [n, ...] natural ones.
-        allowance: a, how many records are the attacker's.
-        retrainings: at most so many models are trained.
-    """
-
-    def __init__(self, model: Model, queries: np.ndarray, allowance: int, retrainings: int) -> None:
-        self.model, self.problem, self.queries, self.allowance = model, model.problem, queries, allowance
-        self.left, self.records = retrainings, model.problem.dataset.train
-
-    def search(self, most: int = 4) -> PoisonedPair | None:
-        """Neighbours that answer a natural query differently; where none are found, those around the query that was nearest
-        to a change. None: no record decides anything (an ensemble's votes are never close).
-
-        Args:
-            most: queries tried.
-
-        Raises:
-            ConfigError: training refuses so many more records.
-        """
-        retrainings, nearest = self.left, list[PoisonedPair]()
-        for aim in aims(self.model, self.records, self.queries, most):
-            found = self._halved(aim)
-            nearest.append(replace(found, trained=retrainings - self.left))
-            if found.decided:
-                return nearest[-1]
-        return replace(nearest[0], trained=retrainings - self.left) if nearest else None
-
-    def _halved(self, aim: Aim) -> PoisonedPair:
-        """Halve between poisons that are too weak and too strong, until the target decides."""
-        query, low, high, factor = self.queries[aim.query : aim.query + 1], -1.0, 1.0, 1.0
-        label, weakest = int(self.model.predict(query)[0]), self._pair(aim, factor)
-        while self.left >= 2 and high - low > MIN_WIDTH:
-            found = self._pair(aim, factor)
-            models = self._models(found)
-            having, lacking = (int(model.predict(query)[0]) for model in models)
-            if having != lacking:
-                return replace(found, decided=True)
-            if factor == 1.0 and having == label:
-                return replace(weakest, needed=self._needed(models[0], query))
-            low, high = (factor, high) if having == label else (low, factor)
-            factor = (low + high) / 2
-        return weakest
-
-    def _pair(self, aim: Aim, factor: float) -> PoisonedPair:
-        """With this share of the query in the poisons, from -1 to 1."""
-        query, ensemble = self.queries[aim.query : aim.query + 1], self.problem.settings.ensemble
-        placed = factor * query + np.sqrt(1 - factor**2) * _across(np.asarray(query, dtype=np.float64))
-        features, labels = np.repeat(placed, self.allowance, axis=0), [aim.rival] * self.allowance
-        having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member, ensemble))
-        return PoisonedPair(having, edited(self.problem, having, aim.target), query)
-
-    def _models(self, found: PoisonedPair) -> tuple[Model, Model]:
-        """With the unit and without it, boxes left out."""
-        self.left -= 2
-        try:
-            having, lacking = (retrained(self.problem, side, NOMINAL) for side in (found.having, found.lacking))
-        except ConfigError as error:
-            raise ConfigError(f"audit.poisons={self.allowance}: training refuses so many more records: {error}") from None
-        return having, lacking
-
-    def _needed(self, having: Model, query: np.ndarray) -> int | None:
-        """About how many poisons would turn the label, if each moved the margin by as much; None: nobody knows."""
-        before, after = (float(_distance_to_change(model.margins(query))[0]) for model in (self.model, having))
-        return None if after >= before else math.ceil(self.allowance * before / (before - after))
-
-
-def _across(query: np.ndarray) -> np.ndarray:
-    """Something as long as the query and at a right angle to it."""
-    along, other = query.ravel(), np.resize([1.0, -1.0], query.size)
-    other = other - (other @ along) / max(float(along @ along), 1e-300) * along
-    return (other * np.linalg.norm(along) / max(float(np.linalg.norm(other)), 1e-300)).reshape(query.shape)
-
-
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
 TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
-RULES = (
-    ("the ledger is debited exactly what is claimed", "a call with queries twice"),
-    ("a repeated question is answered as before, and free", "the same call again"),
-    ("a second mechanism's cost is added to the first's", "the same queries under another budget per query"),
-    ("a single label is debited", "a call for one label"),
-)
-"""(what a ledger must do, how it is tried)"""
-TEST_ANSWERS = 8  # that a small budget holds
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
     "labels about the real data were drawn as agt predict draws them; nobody was told them: they lay in a folder of this "
@@ -447,10 +306,9 @@ OWNER = "for the data owner alone: pairs and queries were searched in the privat
 # -- test ledgers and neighbouring runs ----------------------------------------------------------------------------------
 
 
-Answers = tuple[np.ndarray, str, str]
+Answers = tuple[np.ndarray, str]
 """What one call of the release path gave: [n] int64 labels, ``UNANSWERED`` where the budget held no more, private, for
-counting and never for showing; what was said of those, or of all of them, empty: all were answered; what was said to be
-guaranteed of each."""
+counting and never for showing; what was said of those, or of all of them, empty: all were answered."""
 
 
 class Stage:
@@ -508,23 +366,21 @@ class Stage:
         asked = replace(opened, queries=named)
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config, folder = MechanismConfig(type(mechanism), given, TotalConfig()), self._next("predict")
-        refused, claim = "", ""
+        refused = ""
         try:
             with RunRecord(folder, "predict", self.config) as record:
                 payer = NoLedger() if ledger is None else LedgerPayer(ledger)
                 request = ReleaseRequest(config, self.accounting, self.counting, asked, payer, record, SILENT, force=True)
-                claim = release_file(request, SystemRandomness())["claim"]
-        except Exhausted as error:
-            refused = str(error)
+                release_file(request, SystemRandomness())
         except CheckError as error:
-            refused, claim = str(error), error.result.get("claim", "")
+            refused = str(error)
         labels = np.full(len(queries), UNANSWERED)
         if (folder / "labels.csv").exists():
             table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
             index = {name: label for label, name in enumerate(opened.dataset.classes)}
             labels[[int(name[1:]) for name in table["record_id"]]] = [index[name] for name in table["label"]]
         shutil.rmtree(folder)
-        return labels, refused, claim
+        return labels, refused
 
     @contextmanager
     def ledger(self, opened: OpenedRun, allowance: Allowance) -> Iterator[Ledger]:
@@ -549,7 +405,7 @@ class Stage:
         for start in range(0, len(queries), most_of(guarantee, len(queries))):
             some = queries[start : start + most_of(guarantee, len(queries))]
             with self.ledger(opened, room_for(guarantee, len(some))) as ledger:
-                labels, refused, _ = self.ask(opened, mechanism, some, ledger)
+                labels, refused = self.ask(opened, mechanism, some, ledger)
             if refused:
                 raise CheckError(f"a test ledger with room for {len(some)} labels refused some: {refused}")
             parts.append(labels)
@@ -584,81 +440,6 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
     return allowance
 
 
-# -- what the ledger counts ----------------------------------------------------------------------------------------------
-
-
-class Counters:
-    """Test ledgers on both sides of a pair.
-
-    Args:
-        stage: where.
-        sides: the run with the unit, and the one without.
-        mechanism: that answers.
-        queries: [n, ...], at least 2 ``TEST_ANSWERS`` distinct ones.
-    """
-
-    def __init__(self, stage: Stage, sides: tuple[OpenedRun, OpenedRun], mechanism: Mechanism, queries: np.ndarray) -> None:
-        self.stage, self.sides, self.mechanism, self.queries = stage, sides, mechanism, queries
-        halved = {name: value / 2 for name, value in mechanism.guarantee.parameters.items() if name in ("eps", "mu")}
-        self.other = type(mechanism)(**asdict(mechanism) | halved)  # the same mechanism at half the budget
-
-    def findings(self) -> list[Finding]:
-        """Each rule, on both sides."""
-        books = zip(*map(self._book, self.sides), strict=True)
-        return [*(self._finding(*rule, wrong) for rule, wrong in zip(RULES, books, strict=True)), self._refusals()]
-
-    def _book(self, side: OpenedRun) -> tuple[int, int, int, int]:
-        """Differences from what was claimed: (of the debit; a repeat; a second mechanism's debit; one label)."""
-        once, guarantee, other = self.queries[:TEST_ANSWERS], self.mechanism.guarantee, self.other
-        calls = np.concatenate([once, once[: TEST_ANSWERS // 2]])
-        mine, theirs = (room_for(each, TEST_ANSWERS) for each in (guarantee, other.guarantee))
-        both = Allowance(2 * (mine.eps + theirs.eps), min(0.99, mine.delta + theirs.delta), mine.leaks)  # and more
-        with self.stage.ledger(side, both) as ledger:
-            first, _, claim = self.stage.ask(side, self.mechanism, calls, ledger)
-            debited = _different(
-                unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)),
-                first[: TEST_ANSWERS // 2] != first[TEST_ANSWERS:],
-                str(guarantee) not in claim,
-            )
-            again, *_ = self.stage.ask(side, self.mechanism, calls, ledger)
-            repeated = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS)), again != first)
-            self.stage.ask(side, other, once, ledger)
-            added = _different(unpaid(ledger.book.spent, (guarantee, TEST_ANSWERS), (other.guarantee, TEST_ANSWERS)))
-            ledger.verify()
-        with self.stage.ledger(side, room_for(guarantee, 1)) as ledger:
-            self.stage.ask(side, self.mechanism, once[:1], ledger)
-            single = _different(unpaid(ledger.book.spent, (guarantee, 1)))
-        return debited, repeated, added, single
-
-    def _refusals(self) -> Finding:
-        """Exhaust a small budget on both sides."""
-        guarantee, wanted = self.mechanism.guarantee, self.queries[: 2 * TEST_ANSWERS]
-        allowance = room_for(guarantee, TEST_ANSWERS)
-        held = allowance.fitting(Cost(), guarantee, len(wanted))
-        seen = []
-        for side in self.sides:
-            with self.stage.ledger(side, allowance) as ledger:
-                first, *_ = self.stage.ask(side, self.mechanism, wanted, ledger)
-                then, *_ = self.stage.ask(side, self.mechanism, wanted[held:], ledger)
-                seen.append((first == UNANSWERED, then == UNANSWERED, ledger.book.spent))
-        due = np.arange(len(wanted)) >= held
-        wrong = [_different(first != due, ~then, unpaid(spent, (guarantee, held))) for first, then, spent in seen]
-        attack = f"{len(wanted)} questions on a budget of {held}, then the refused ones again"
-        return self._finding("which questions are refused follows from the counter alone", attack, wrong)
-
-    def _finding(self, claim: str, attack: str, wrong: Sequence[int]) -> Finding:
-        many = sum(wrong)
-        return counterexamples(
-            f"{self.mechanism.name}: the ledger of agt predict", claim, f"{attack}, with the unit and without it",
-            f"{len(wrong)} test ledgers of their own", "differences", float(many),
-            f"{claim}: {f'{many} differences' if many else 'so it was, on both sides'}", "a single one",
-        )  # fmt: skip
-
-
-def _different(*wrong: bool | np.ndarray) -> int:
-    return sum(int(np.sum(each)) for each in wrong)
-
-
 # -- the audit -----------------------------------------------------------------------------------------------------------
 
 
@@ -672,7 +453,6 @@ class Scene:
         pair: the same as the mechanism sees them.
         query: [1, ...].
         event: per label.
-        poisons: how many records were the adversary's.
     """
 
     adversary: str
@@ -680,7 +460,6 @@ class Scene:
     pair: LabellingPair
     query: np.ndarray
     event: LabelEvent
-    poisons: int = 0
 
 
 @schema
@@ -691,16 +470,12 @@ class PredictionAudit:
         trials: N, labels a side and adversary.
         together: Q, answers that are counted together against the composed claim.
         targets: natural records that are taken out in turn.
-        poisons: a, records of the adversary; 0: none.
-        retrainings: at most so many models are trained to find poisons.
         scratch: a folder on a local disk for neighbouring runs and test ledgers; null: the audit's own.
     """
 
     trials: Annotated[int, Field(ge=10)] = 10_000
     together: Annotated[int, Field(ge=2)] = 4
     targets: Annotated[int, Field(ge=1)] = 3
-    poisons: Annotated[int, Field(ge=0)] = 8
-    retrainings: Annotated[int, Field(ge=2)] = 40
     scratch: str | None = None
 
     name: ClassVar[str] = "prediction"
@@ -775,7 +550,7 @@ class _Audit:
                 "audit dpsgd is for such runs"
             )
         self.totals = composed(mechanism.guarantee, config.together)
-        self.events = (4 if config.poisons else 2) * (1 + len(self.totals))
+        self.events = 2 * (1 + len(self.totals))
         needed = self.claimed.needed(given.confidence, self.events)
         if config.trials < needed:
             raise ConfigError(
@@ -786,13 +561,7 @@ class _Audit:
     def audited(self) -> Audited:
         """All of it."""
         scenes = list(self._scenes())
-        first = scenes[0]
         findings = list[Finding]()
-        if self.claim.proved:
-            around = self.natural[self.rng.integers(len(self.natural), size=32)]  # distinct, however few are natural
-            around = around + 0.01 * max(float(np.abs(self.natural).max()), 1.0) * self.rng.normal(size=around.shape)
-            queries = np.concatenate([first.query, around])
-            findings += Counters(self.stage, first.sides, self.mechanism, queries).findings()
         rows = []
         with self.console.progress("releases on both sides", "adversary") as report:
             for done, scene in enumerate(scenes, 1):
@@ -801,9 +570,7 @@ class _Audit:
                 rows.append(self._row(scene, made))
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
-            self.missing.append(
-                "nothing is proved of this release (accounting=paper): no ledger takes it, and none was audited"
-            )
+            self.missing.append("nothing is proved of this release (accounting=paper): no test ledger paid for it")
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
         return Audited.of(self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about)
@@ -836,29 +603,10 @@ class _Audit:
             raise ConfigError(f"run={finished.folder}: no record of it can be taken out and leave data that trains")
         yield self._best("natural records, natural query", made, chosen=False)
         yield self._best("natural records, chosen query", made, chosen=True)
-        if self.config.poisons:
-            yield from self._poisoned(base)
-
-    def _poisoned(self, base: Prepared) -> Iterator[Scene]:
-        config = self.config
-        found = Poisoner(self.opened.model, self.natural, config.poisons, config.retrainings).search()
-        if found is None:
-            self.missing.append("no record decides a natural query: the adversary who poisons was not played")
-            return
-        if not found.decided:
-            more = "" if found.needed is None else f": about {found.needed} would"
-            self.missing.append(
-                f"{config.poisons} poisoned records turned no natural query's label within {found.trained} trainings{more} "
-                "(audit.poisons, audit.retrainings)"
-            )
-        sides = self._trained(base, found.having), self._trained(base, found.lacking)
-        words, natural = f"{config.poisons} poisoned records", found.query if found.decided else None
-        yield replace(self._best(f"{words}, natural query", [sides], False, natural), poisons=config.poisons)
-        yield replace(self._best(f"{words}, chosen query", [sides], True), poisons=config.poisons)
 
     def _targets(self, records: Records) -> list[int]:
         """Rows of records that could decide a natural query; any private ones where none stands out."""
-        found = [aim.target for aim in aims(self.opened.model, records, self.natural, 4 * self.config.targets)]
+        found = deciding_records(self.opened.model, records, self.natural, 4 * self.config.targets)
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
@@ -926,7 +674,7 @@ class _Audit:
 
     def _row(self, scene: Scene, made: list[Finding]) -> dict[str, object]:
         """Of the table: what each adversary reached."""
-        row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.claimed.measure}
+        row: dict[str, object] = {"adversary": scene.adversary, "measure": self.claimed.measure}
         row |= {"claimed": self.claimed.value, "this pair": scene.event.loss(self.claimed), "found": made[0].found}
         for finding, (claimed, _) in zip(made[1:], self.totals, strict=True):
             name = f"{self.config.together} together" + (f", delta {claimed.delta:.2g}" if claimed.delta else "")

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agt.audit.findings import AUDIT_FILE, Audit
 from agt.errors import CheckError, ConfigError
 from agt.settings import build, plain_of
-from agt_cli.audit.job import Audited, AuditInputs, AuditKind, lines, page, remove_copies
+from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.page import lines, page
 from agt_cli.configuration import digest_of, only_keys
+from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
+from agt_cli.report.findings import AUDIT_FILE, Audit
 from agt_cli.report.finished import Run, check_edits, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import DIGESTS, PendingErasures, StateMonitor, people

@@ -26,7 +26,7 @@ Formal guarantees
     One run. Each of m canaries is in by its own coin, and the bounds of estimates.py say what the number of right guesses
     implies. How many are guessed follows from the claim.
     Noise. Who knows all gradients, the canary's among them, sees the noise itself, in every coordinate of every step: its
-    size is judged as that of released weights (agt/audit/mechanism.py), of the trainings without the canary.
+    size is judged as that of released weights (weights.py), of the trainings without the canary.
     All rigorous bounds of one audit share the error probability equally: together they hold with the confidence asked for.
 
 The adversary of the white box knows all other records, and subtracts what they are expected to add to a sum; so does the
@@ -48,19 +48,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
-from agt.audit.estimates import (
-    BOUNDS,
-    Claimed,
-    chosen,
-    estimates,
-    lower_limit,
-    one_run_epsilon,
-    planned_guesses,
-    right_guesses,
-)
-from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
-from agt.audit.mechanism import noise_size
-from agt.audit.neighbours import NOMINAL, neighbouring, with_added
 from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA
@@ -71,8 +58,13 @@ from agt.relations import Sums
 from agt.settings import schema
 from agt.training.batches import Recipe
 from agt.training.loop import DrawKey, Noise, NoiseConfig, NoisePlan, Sgd, Tensors, TrainingRun, draw_noise, noise_seed
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.neighbours import NOMINAL, neighbouring, with_added
+from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
+from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import TrainedRun
 
@@ -509,7 +501,7 @@ def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) 
     coins = np.random.default_rng(seed).random((1, 1, m)) < 0.5
     scores = likelihood(trainer.train(canaries, coins), trainer.noise).sum(1)[0]
     for bound in BOUNDS:
-        made = planned_guesses(m, config.epsilon, config.delta, sure, bound, contradicting=True)
+        made = planned_guesses(m, config.epsilon, config.delta, sure, bound)
         right = right_guesses(scores, coins[0, 0], made - made // 2, made // 2)
         epsilon = one_run_epsilon(right, made, m, config.delta, sure, bound)
         bounds.append(Estimate(f"{bound}, {ONE_RUN}, {m} canaries", "epsilon", epsilon, Strength.CONFIDENT))
@@ -577,7 +569,7 @@ class DpSgdAudit:
     Attributes:
         trainer: noise (the run's own noisy training), which auto means, too.
         records: how many of the run's records are trained on, besides the canaries.
-        canary: one of ``agt_cli.audit.dpsgd.KINDS``; null: signs, as the clip is elementwise.
+        canary: one of ``agt_audit.dpsgd.KINDS``; null: signs, as the clip is elementwise.
         canaries: of the one-run audit; 0: none is made.
         trials: trainings a side.
         step_runs: trainings with a coin in each step.

@@ -8,48 +8,23 @@ draw and train follows from the seed alone: one thread, nothing compiled, no pro
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
 
 from agt.api import Declared, fit
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim
-from agt.audit.findings import PASSED, Finding, Outcome, Strength
-from agt.audit.mechanism import (
-    Heads,
-    LabellingPair,
-    NeighbourPair,
-    Problems,
-    Side,
-    TrialPlan,
-    audit_line,
-    audit_objective,
-    audit_pair,
-    audit_weights,
-    between_roots,
-    exact_loss,
-    expected_bound,
-    search,
-    table_finding,
-    weights_drawn,
-)
-from agt.audit.membership import compare_labels
-from agt.audit.neighbours import retrained, without
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
-from agt.data.dataset import UNANSWERED
 from agt.mechanisms.claims import Labelling, OnProgress
-from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
+from agt.mechanisms.composition import ApproximateDP, GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
-from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
@@ -62,16 +37,33 @@ from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.promise import Promise
-from agt_cli.audit.certificate import Auditor, Certificate
-from agt_cli.audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
-from agt_cli.audit.job import Audited, AuditInputs, found
-from agt_cli.audit.prediction import Answers, Counters, Stage, alike, judged, most_telling
-from agt_cli.audit.replay import ReplayedRelease
-from agt_cli.audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_audit.certificate import Auditor, Certificate
+from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
+from agt_audit.estimates import Claimed, Mistakes, TestedClaim
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.mechanism import (
+    LabellingPair,
+    NeighbourPair,
+    Side,
+    TrialPlan,
+    audit_pair,
+    between_roots,
+    exact_loss,
+    expected_bound,
+    search,
+    table_finding,
+)
+from agt_audit.membership_attack import compare_labels
+from agt_audit.neighbours import retrained, without
+from agt_audit.page import found
+from agt_audit.prediction import alike, judged, most_telling
+from agt_audit.replay import ReplayedRelease
+from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
+from agt_audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights, weights_drawn
 from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
+from agt_cli.report.findings import PASSED, Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import OpenedRun
 
 SURE = 0.9999
 T = TypeVar("T")
@@ -233,59 +225,6 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     drawn = (side.labels(rows, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking)))
     words = ("labels of two heads", "they are of epsilon 1", "a query between their decision lines", "")
     return judged(TestedClaim(*words, claim, confidence), event, *drawn)
-
-
-# -- what a ledger is debited --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ToyService:
-    """Answers every question with 0, once, and debits it (in the place of ``prediction.Stage``).
-
-    Attributes:
-        debit: what so many new answers of a guarantee are debited.
-    """
-
-    debit: Callable[[Guarantee, int], Cost]
-
-    @contextmanager
-    def ledger(self, side: object, allowance: Allowance) -> Iterator[SimpleNamespace]:
-        """One that nothing was spent of."""
-        yield SimpleNamespace(allowance=allowance, book=SimpleNamespace(spent=Cost()), answers=set(), verify=lambda: None)
-
-    def ask(self, side: object, mechanism: Mechanism, queries: np.ndarray, ledger: SimpleNamespace) -> Answers:
-        """The new questions are paid for, as many as fit."""
-        guarantee, book = mechanism.guarantee, ledger.book
-        names = [(str(guarantee), query.tobytes()) for query in queries]
-        new = [name for name in dict.fromkeys(names) if name not in ledger.answers]
-        held = ledger.allowance.fitting(book.spent, guarantee, len(new)) if new else 0
-        book.spent = book.spent.plus(self.debit(guarantee, held)) if held else book.spent
-        ledger.answers.update(new[:held])
-        return np.array([0 if name in ledger.answers else UNANSWERED for name in names]), "", str(guarantee)
-
-
-def cost_of(guarantee: Guarantee, size: int) -> Cost:
-    """As is due."""
-    return Lot(guarantee, size).cost
-
-
-def half_of_gaussian(guarantee: Guarantee, size: int) -> Cost:
-    """Gaussian answers at half their cost."""
-    cost = cost_of(guarantee, size)
-    return replace(cost, square=cost.square / 2) if isinstance(guarantee, GaussianDP) else cost
-
-
-def single_free(guarantee: Guarantee, size: int) -> Cost:
-    """A call for one label is not debited."""
-    return cost_of(guarantee, size) if size > 1 else Cost()
-
-
-def counted(seed: int, debit: Callable[[Guarantee, int], Cost] = cost_of) -> Finding:  # no chance in it
-    """What a service debits, for pure and for Gaussian answers."""
-    queries, service = np.random.default_rng(seed).random((20, 3)), cast(Stage, ToyService(debit))
-    sides = cast(tuple[OpenedRun, OpenedRun], (None, None))
-    kinds = (RandomizedResponse(eps=1.0), GaussianMargin(mu=1.0))
-    return worst(each for kind in kinds for each in Counters(service, sides, kind, queries).findings())
 
 
 # -- certificates ------------------------------------------------------------------------------------------------------
@@ -564,8 +503,6 @@ PLANTED: dict[str, Plant] = {
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
     "labels between two heads, drawn for another budget": answered,
-    "Gaussian answers debited at half their cost": partial(counted, debit=half_of_gaussian),
-    "a call for one label that is not debited": partial(counted, debit=single_free),
     "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
     "boxes for features that move half as far": partial(moving_as_far, radius=0.1),
     "a box by other products than recorded": box_of_other_products,
@@ -603,7 +540,6 @@ SOUND: dict[str, Plant] = {
     "released weights whose noise is as it should be": partial(less_noise, share=1.0, confidence=SURE),
     "noisy statistics as they are": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
     "a label that is drawn once": partial(replayed, mechanism=RandomizedResponse(eps=1.0)),
-    "answers debited at their cost": counted,
     "objective perturbation as it is": objective_perturbation,
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),

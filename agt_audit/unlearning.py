@@ -50,10 +50,6 @@ from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
-from agt.audit.findings import Finding, Outcome, Strength, counterexamples
-from agt.audit.mechanism import TrialPlan, noise_size
-from agt.audit.neighbours import labels_of, members_margins
 from agt.data.dataset import Records
 from agt.data.erasure import families
 from agt.errors import AgtError, ConfigError
@@ -64,8 +60,13 @@ from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.training.ensemble import shards
 from agt.unlearning.promise import METHODS, MethodName, Promise
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.mechanism import TrialPlan
+from agt_audit.neighbours import labels_of, members_margins
+from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
 from agt_cli.report.finished import open_run, run_lock
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, prepare

@@ -1,7 +1,4 @@
-"""agt audit membership: who was trained on, judged from what the model says of a record.
-
-agt audit memorisation: which records the model learns by heart, and which one record decides the answer to another.
-"""
+"""agt audit membership: who was trained on, judged from what the model says of a record."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,47 +7,34 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FuncFormatter, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter
 from pydantic import Field
 
-from agt.audit.estimates import MAX_CANARIES, canaries_needed, one_run_epsilon, planned_guesses
-from agt.audit.findings import Finding, Outcome, Strength, counterexamples, least
-from agt.audit.membership import (
-    ATTACKS,
-    COPIES,
-    SHADOWS,
-    Contrast,
-    Pool,
-    Reference,
-    Rehearsal,
-    Roc,
-    ShadowConfig,
-    Shadows,
-    class_logits,
-    coin_guesses,
-    compare_labels,
-    confidences,
-    exposure,
-    fewest,
-    label_scores,
-    loss_scores,
-    memorisation,
-    needed,
-    spread_of,
-    strongest,
-    train_shadows,
-)
-from agt.audit.neighbours import Edited, neighbours_of
-from agt.errors import AgtError, ConfigError
+from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
 from agt.mechanisms.weights import ReleaseWeights
-from agt.models.model import Model
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.settings import schema
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.membership_attack import (
+    ATTACKS,
+    COPIES,
+    Reference,
+    Rehearsal,
+    compare_labels,
+    confidences,
+    exposure,
+    label_scores,
+    loss_scores,
+    spread_of,
+)
+from agt_audit.page import short
+from agt_audit.roc import Roc, fewest
+from agt_audit.shadows import SIZES, Pool, ShadowConfig, Shadows, class_logits, trained_shadows
 from agt_cli.report.console import Console
 from agt_cli.report.figures import WIDTH, drawing, headline, keys
+from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -82,16 +66,11 @@ UPSIDE_DOWN = (
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
-SIZES = (
-    "shadow models are trained on about half of training and test records together, by the run's own settings with sizes "
-    "(declared size, normaliser, n_max) brought to that half; what the recipe settles, it settles for that size"
-)
 COLUMNS = (
     f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
     "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
     "training on it raises a record's confidence, on average over pairs of shadow models, of which a fair coin says which "
-    "one has it; p_shift: by chance that is at most so likely; p_of_all: times the number of training records, which all "
-    "were looked at"
+    "one has it; shift_error: the standard error of that mean"
 )
 
 
@@ -122,80 +101,21 @@ class Membership:
         """Train shadow models, attack, compare."""
         opened = TrainedRun.of(given.config).open(record, console)
         pool, run = Pool.of(opened.dataset), opened.trained.finished
-        shadows = trained_shadows(self, given, opened, console) if self.shadows else None
+        shadows = None
+        if self.shadows:
+            config = ShadowConfig(self.shadows, given.seed, self.workers)
+            shadows = trained_shadows(config, given, opened, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
         units = attacked.units_to_leave_out(self.pairs, given.seed)
         why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
         labels = compare_labels(opened.model, units, records.features, attacked.distance, records.ids, why)
-        findings = (*attacked.scored(), labels, *attacked.noise_claim())
+        findings = (*attacked.scored(), labels)
         tables = {"membership": attacked.attacks_table(), "by_stable_distance": attacked.distances_table()}
         tables[EXPOSED] = attacked.exposed_table().head(self.exposed)
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
         return Audited.of(run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics)
-
-
-@schema
-class ShadowModels:
-    """Trains a part of the shadow models that other kinds compare with, so that several jobs share them: of ``parts``,
-    those whose number leaves ``part`` when divided by that.
-
-    It attacks nothing. Each model depends on the run, the settings, the seed and its own number, so that it does not matter
-    who trains it; whoever audits afterwards finds those that are there, and trains the others (agt/audit/membership.py).
-
-    Attributes:
-        shadows, workers: as ``Membership``; the number of all models, not of one part.
-        part, parts: which part this is, from 0, and how many there are.
-    """
-
-    name: ClassVar[str] = "shadows"
-    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    part: Annotated[int, Field(ge=0)] = 0
-    parts: Annotated[int, Field(ge=1)] = 1
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-
-    def check(self, given: AuditInputs) -> None:
-        """A run, an even number of models, and a part that has some of them."""
-        given.need_run()
-        if not self.part < self.parts <= self.shadows:
-            raise ConfigError(
-                f"audit.part={self.part}: of audit.parts={self.parts} parts of {self.shadows} models they are 0 to "
-                f"{min(self.parts, self.shadows) - 1}, and each has a model at least"
-            )
-
-    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train them."""
-        opened, which = TrainedRun.of(given.config).open(record, console), range(self.part, self.shadows, self.parts)
-        shadows = trained_shadows(self, given, opened, console, which)
-        failed = f"; {len(shadows.failed)} failed, the first: {shadows.failed[0][1]}" if shadows.failed else ""
-        finding = Finding(
-            subject=f"shadow models, part {self.part} of {self.parts}",
-            claim="nothing",
-            attack="none: membership and memorisation compare with these models",
-            effort=f"{len(which)} of {self.shadows} models",
-            outcome=Outcome.REPORTED,
-            meaning=f"{len(shadows)} of this part's {len(which)} models are there, {shadows.reused} were before{failed}",
-            measure="models",
-            found=float(len(shadows)),
-            strength=Strength.CERTAIN,
-        )
-        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        return Audited.of(opened.trained.finished, (finding,), metrics=counts)
-
-
-def trained_shadows(
-    kind: "Membership | ShadowModels | Memorisation",
-    given: AuditInputs,
-    opened: OpenedRun,
-    console: Console,
-    which: range | None = None,
-) -> Shadows:
-    """Shadow models of a run, of which some may be there already; all, or those of some numbers."""
-    config, count = ShadowConfig(kind.shadows, given.seed, kind.workers), kind.shadows if which is None else len(which)
-    with console.progress(f"training {count} of {config.models} shadow models", "model") as report:
-        problem, pool, home = opened.kept.problem, Pool.of(opened.dataset), given.output_dir / SHADOWS
-        return train_shadows(problem, pool, config, home, lambda done: report(done, count, done, count), which)
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -311,46 +231,6 @@ class AttackedModel:
             )
             yield blank if missing else area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
 
-    def noise_claim(self) -> Iterator[Finding]:
-        """What scores say of a claim that training itself is private: an audit in one run, of the first shadow model."""
-        noise, units = self.opened.kept.problem.settings.noise, self.pool.records.units
-        if noise is None:
-            return
-        blank = Finding(
-            subject="noise inside training",
-            claim=f"weights are ({noise.epsilon:g}, {noise.delta:g})-differentially private",
-            attack="LiRA online guesses which units the first shadow model saw, each by a fair coin; it claims the same",
-            effort="none",
-            outcome=Outcome.UNTESTED,
-            meaning="noise.seed makes this noise a simulation",
-            measure="epsilon",
-            claimed=noise.epsilon,
-            delta=noise.delta,
-            confidence=self.confidence,
-            estimator="exact",
-        )
-        if self.reference is None or noise.seed is not None:
-            yield blank if self.reference is not None else replace(blank, meaning="no shadow models to guess with")
-            return
-        canaries, claim = len(np.unique(units)), (noise.epsilon, noise.delta, self.confidence)
-        made = planned_guesses(canaries, *claim, "exact", contradicting=True)
-        hits = coin_guesses(self.reference, units, made)
-        shown, most = (one_run_epsilon(right, made, canaries, *claim[1:], "exact") for right in (hits, made))
-        blank = replace(blank, effort=f"{made} guesses about {canaries} units, their number fixed by the claim")
-        if most <= noise.epsilon:
-            few = canaries_needed(*claim, "exact")
-            enough = f"{few:,} are the least" if few < MAX_CANARIES else "with this confidence and delta no number would do"
-            why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
-            yield replace(blank, meaning=why, noticeable=f"nothing: {why}")
-            return
-        yield replace(
-            blank,
-            outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
-            meaning=f"{hits} of {made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
-            found=shown,
-            noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
-        )
-
     # -- tables and notes ----------------------------------------------------------------------------------------------
 
     def attacks_table(self) -> pd.DataFrame:
@@ -393,7 +273,7 @@ class AttackedModel:
         if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
             table[by] = self.scores["loss"]
         else:
-            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference, member))
+            by, table = "score_lira", table.assign(**exposure(self.phi, self.reference))
             table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right("lira_online")
         return table[member].sort_values(by, ascending=False, kind="stable").map(short)
 
@@ -416,11 +296,6 @@ class AttackedModel:
                 yield f"{count} shadow models failed and were left out; the first, number {index}: {why}"
         if self.rehearsal is not None:
             yield COLUMNS
-
-
-def short(cell: object) -> object:
-    """A cell of a table, numbers to four digits."""
-    return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 
 def _area(roc: Roc, confidence: float) -> dict[str, float]:
@@ -516,204 +391,3 @@ def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
     members, others = int(roc.member.sum()), int((~roc.member).sum())
     place = np.searchsorted(roc.curve[:, 1] / others, rates * (1 + 1e-12), side="right") - 1
     return roc.curve[place, 2] / members
-
-
-# -- memorisation and influence -----------------------------------------------------------------------------------------
-
-NOTES = (
-    "for the data owner alone: this report names records, and says how much the model learnt of each",
-    "tables and figure are of other models than the run's, on random halves of the data, and most of them are estimates by "
-    "few models, the largest of many: chance alone gives some that are large (as many as lie as far below 0), and only "
-    "at_least, the rigorous bound over all of them, is sure where it is above 0. The run's certificate says nothing of "
-    "them: it says that a label of the run's own training stays where that record alone is left out",
-    SIZES,
-    "of those left out in turn, half are certified and nearest to not being so, half are not certified",
-)
-COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
-QUARTER = 0.25
-
-
-@schema
-class Memorisation:
-    """Memorisation and influence from models on random halves; and exactly, leaving records out one at a time.
-
-    Attributes:
-        shadows: how many models, an even number; those of ``agt audit membership`` are used again.
-        workers: processes that train them; null: as many as there are processors.
-        left_out: how many units are left out in turn.
-        targets: how many test records' answers are looked at for influence.
-        shown: how many records and pairs the owner is shown.
-    """
-
-    name: ClassVar[str] = "memorisation"
-    shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    left_out: Annotated[int, Field(ge=0)] = 40
-    targets: Annotated[int, Field(ge=0)] = 200
-    shown: Annotated[int, Field(ge=1)] = 50
-
-    def check(self, given: AuditInputs) -> None:
-        """A run is needed, whose neighbours can be trained."""
-        given.check_run()
-
-    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Train, count, and say who is memorised."""
-        opened = given.open_with_data(record, console, "nothing of this audit")
-        model, dataset, pool, confidence = opened.model, opened.dataset, Pool.of(opened.dataset), given.confidence
-        shadows = trained_shadows(self, given, opened, console)
-        right = shadows.logits.argmax(axis=2) == pool.records.labels
-        learnt, members = memorisation(shadows.included, right), np.flatnonzero(pool.member)
-        with certifying(model, console) as report:
-            distance = model.certify(pool.records.features, on_progress=report).stable_distance
-        targets = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))[: self.targets]
-        pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
-        looks = len(members) * len(targets)
-        findings = (
-            memorised(learnt.take(members), len(shadows), confidence),
-            influence_finding(decided, looks, len(targets), len(shadows), confidence),
-            self._left_out(model, pool, distance, console),
-        )
-        table = pd.DataFrame({"id": pool.records.ids, "label": [dataset.classes[y] for y in pool.records.labels]})
-        table["stable_distance"] = distance
-        table["estimate_over_halves"], table["standard_error"] = learnt.value, learnt.error
-        table["at_least"] = learnt.bounds(confidence, len(members))[0]
-        table["right_with"], table["models_with"] = learnt.right_with, learnt.having
-        table["right_without"], table["models_without"] = learnt.right_without, learnt.without
-        most = table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable").head(self.shown)
-        ids = pool.records.ids
-        influence = pd.DataFrame({"training_record": ids[pairs[:, 0]], "test_record": ids[pairs[:, 1]]})
-        influence["influence"], influence["standard_error"] = decided.value, decided.error
-        tables = {"memorised": most.map(short), "influence": influence.map(short)}
-        captions = draw_histogram(record, learnt.value[members], distance[members] >= 1, dataset.name)
-        failed = (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",) if shadows.failed else ()
-        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
-        drawn = {"tables": tables, "captions": captions, "metrics": counts}
-        return Audited.of(opened.trained.finished, findings, (*NOTES, *failed), **drawn)
-
-    def _left_out(self, model: Model, pool: Pool, distance: np.ndarray, console: Console) -> Finding:
-        """Labels of records whose unit alone is left out, half of them certified, half not."""
-        members, train = np.flatnonzero(pool.member), model.problem.dataset.train
-        order = members[np.argsort(distance[members], kind="stable")]
-        near, loose = order[distance[order] >= 1], order[distance[order] < 1]
-        chosen = np.concatenate([near[: self.left_out - self.left_out // 2], loose[: self.left_out // 2]])
-        private = np.flatnonzero(~train.public)  # in the order of the pool, whose first records they are
-        edits = [Edited(train, np.flatnonzero(train.units == train.units[row])) for row in private[chosen]]
-        changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
-        with console.progress("leaving records out", "record") as report:
-            for done, (place, other) in enumerate(zip(chosen, neighbours_of(model, edits), strict=True), 1):
-                report(done, len(edits), done, len(edits))
-                if isinstance(other, AgtError):
-                    refused.append(str(other))
-                    continue
-                asked = train.features[private[place] : private[place] + 1]
-                right = [of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)]
-                changed[bool(distance[place] >= 1)].append(right[0] != right[1])
-        certified, others = changed[True], changed[False]
-        told = "no certified record was left out"
-        if certified:
-            told = f"{sum(certified)} of the {len(certified)} certified asked"
-            told = f"labels that change when that record alone is left out: {told}"
-        why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
-        return counterexamples(
-            "memorisation of certified records",
-            "a record's own label stays where its stable distance is 1 or more and it alone is left out",
-            "training again without a record's unit, all else as it was",
-            f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
-            "certified records memorised", float(sum(certified)) if certified else None,
-            f"{told}; {sum(others)} of the {len(others)} uncertified asked{why}", "one record, among those left out",
-        )  # fmt: skip
-
-
-def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str) -> dict[str, str]:
-    """Memorisation, split by whether the record's own label is certified; the caption by its name."""
-    edges, known = np.linspace(-1, 1, 41), np.isfinite(values)
-    sides = zip(COLOURS, (certified, ~certified), strict=True)
-    counts = {name: np.histogram(values[known & side], edges)[0] for name, side in sides}
-    with drawing(record, "memorisation", pd.DataFrame({"from": edges[:-1], **counts}), (WIDTH, 4.2)) as figure:
-        axes = figure.subplots()
-        for name, colour in COLOURS.items():
-            label = f"{name} ({int(counts[name].sum()):,})"
-            axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
-        axes.set(xlabel="right when trained on it, less right when not", ylabel="training records", yscale="symlog")
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # text is drawn as it is, formulas too
-        keys(figure, [axes])
-        high = int((values[known] >= QUARTER).sum())
-        headline(figure, f"Estimates of a quarter or more: {high:,} of {len(values):,} training records", dataset)
-    return {
-        "memorisation": "Estimates over random halves, by whether the run's own label of the record is certified (stable "
-        "distance 1 or more), which says nothing of models on halves: they lie on both sides of 0 by chance, too."
-    }
-
-
-def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
-    """Of half of the models a record is in, and of as many not."""
-    looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
-    why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
-    sure = f"{surely} of {looks:,} training records are surely labelled right more often where they were trained on"
-    return Finding(
-        subject="memorisation",
-        claim="nothing: P(label right | trained on it) - P(label right | not)",
-        attack="models on random halves, those with a record against those without it",
-        effort=f"{models} models, {looks:,} records",
-        meaning=(
-            f"over random halves: {why or sure}; of {many:,} the probability to be labelled right is estimated to be a "
-            "quarter or more higher where they were trained on, some of them by chance"
-        ),
-        measure="records memorised",
-        noticeable="a record that every model with it has right and none without it, if there are that many models"
-        if why
-        else f"a difference in probability of {least_seen}, if all with it have it right",
-        estimator="Clopper-Pearson, the error shared among all records",
-        **found,
-    )
-
-
-def influence_finding(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
-    """Of the models without the test record, which are half, half were trained on the training record."""
-    why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
-    sure = why or f"{surely} pairs have influence for sure, of those with the greatest estimates"
-    top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
-    return Finding(
-        subject="influence of a training record on a test record's answer",
-        claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
-        attack="models on random halves, those with the training record against those without it",
-        effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
-        meaning=f"{sure}{top}",
-        measure="pairs",
-        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
-        if why
-        else f"influence of {least_seen}, if every model with the record is right",
-        estimator="Clopper-Pearson, the error shared among all pairs",
-        **found,
-    )
-
-
-def _surely(
-    contrast: Contrast, looks: int, confidence: float, one: str, parts: int
-) -> tuple[str, str, str, dict[str, Any]]:
-    """(why not even the clearest contrast would be sure, empty: it would; how many are; the least estimate that would have
-    been; what a finding says of it).
-
-    Args:
-        looks: among which the error is shared.
-        one: contrast, in a word.
-        parts: into how many equal parts of the models a contrast's two sides fall.
-    """
-    fewest = needed(looks, confidence)
-    why = f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
-    if not len(contrast.value):
-        why = "no test record was looked at"
-    elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
-        surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
-        found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}
-        return "", f"{surely:,}", f"{_smallest(contrast, confidence, looks):.2g}", found
-    return why, "", "", {"outcome": Outcome.UNTESTED}
-
-
-def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:
-    """The least estimate that would have been called memorised, of a record that all models with it have right."""
-    with_it, without = int(np.median(learnt.having)), int(np.median(learnt.without))
-    hits = np.arange(without + 1)
-    ends = Contrast(np.full(without + 1, with_it), np.full(without + 1, with_it), hits, np.full(without + 1, without))
-    shown = ends.bounds(confidence, looks)[0] > 0
-    return float(ends.value[shown].min()) if shown.any() else 1.0

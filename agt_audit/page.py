@@ -1,195 +1,19 @@
-"""What a kind of audit is given, what it returns, and how it opens the run that it attacks.
+"""The report of every kind of audit, and what is said of it on the console.
 
-An audit in words and tables, for somebody who has to answer for it; no word of these reads as a proof.
-
-A number that was found is cut off towards less and a limit towards more, so that what stands on a page holds. ``page`` is
-the report of every kind of audit, ``lines`` are what is said of it on the console.
+An audit in words and tables, for somebody who has to answer for it; no word of these reads as a proof. A number that was
+found is cut off towards less and a limit towards more, so that what stands on a page holds.
 """
 
 import math
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from agt.audit.estimates import advantage, gaussian_advantage, posterior
-from agt.audit.findings import LOWER, RIGOROUS, VERSION, Audit, Finding, Outcome, Strength, least, number
-from agt.errors import ConfigError, DataMissing
-from agt.settings import validate
-from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
-from agt_cli.report.console import Console
-from agt_cli.report.finished import Run
+from agt_audit.estimates import advantage, gaussian_advantage, posterior
+from agt_audit.job import Audited
+from agt_cli.report.findings import LOWER, RIGOROUS, Audit, Finding, Outcome, Strength, least, number
 from agt_cli.report.markdown import Markdown, capital, document, markdown_table, plain
-from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import figures_section
-from agt_cli.runs.queries import OpenedRun, TrainedRun
-
-OWNER = "for the data owner alone: it names units, and says what a mechanism saw of a query on the private data"
-SCRATCH = (".stage-*", ".copies-*")
-
-
-@dataclass(frozen=True)
-class AuditInputs:
-    """The settings that all kinds share, validated.
-
-    Attributes:
-        config: the whole configuration, for ``TrainedRun.of`` and the like.
-        run: the folder of the audited run; None: none was given.
-        digest: that it must have; None: any.
-        confidence: of every bound.
-        seed: of whatever the audit draws itself: canaries, subsets, neighbours. Releases are drawn as they would be.
-        output_dir: where runs are written.
-    """
-
-    config: Mapping[str, Any]
-    run: Path | None
-    digest: str | None
-    confidence: float
-    seed: int
-    output_dir: Path
-
-    def mechanism(self, such: str = "mechanism=randomized_response mechanism.eps=1") -> MechanismConfig:
-        """The mechanism that is audited, with its budget. Raises ConfigError: none, or no budget.
-
-        Args:
-            such: an example, for who named none.
-        """
-        if self.config.get("mechanism") is None:
-            raise ConfigError(f"mechanism: name what is audited: {such}, say")
-        return MechanismConfig.of(self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total"))
-
-    def need_run(self, inputs: bool = False) -> None:
-        """Raise ConfigError without a run, or where queries are brought along that the audit does not take.
-
-        Args:
-            inputs: it takes them.
-        """
-        if self.run is None:
-            raise ConfigError("run: give the folder of the finished agt train run that is audited, or run=latest")
-        if not inputs and self.config.get("inputs") is not None:
-            raise ConfigError(
-                f"inputs={self.config['inputs']}: the audit asks the run's own records, and queries that it searches: "
-                "leave it out"
-            )
-
-    def check_run(self) -> TrainedRun:
-        """The run that is audited by training neighbours, of which no data is read yet.
-
-        Raises:
-            ConfigError: it is no finished training run, or queries are brought along; or training drew noise, which
-                training again would draw anew.
-        """
-        self.need_run()
-        trained = TrainedRun.of(self.config)
-        if trained.settings.noise is not None:
-            raise ConfigError(
-                f"run={self.run}: its training drew noise, which training on a neighbour draws anew, so that two models "
-                "cannot be compared one by one: use agt audit dpsgd"
-            )
-        return trained
-
-    def open_with_data(self, record: RunRecord, console: Console, instead: str) -> OpenedRun:
-        """The run, with the records that it was trained on.
-
-        Args:
-            instead: what can be audited without them.
-
-        Raises:
-            DataMissing: they are not there.
-            ConfigError: they are not what they were.
-        """
-        try:
-            return self.check_run().open(record, console)
-        except DataMissing as error:
-            raise DataMissing(
-                f"{error}\nneighbours of run={self.run} cannot be trained without its data; without data: {instead}"
-            ) from None
-
-
-@dataclass(frozen=True)
-class Audited:
-    """What an audit found, for the record.
-
-    Attributes:
-        subject: what was audited: the run's folder name, or what else.
-        digest: of the run; None: it is none.
-        findings: at least one.
-        notes: what else a reader must know.
-        tables: tables/NAME.csv, and shown in the report in this order.
-        captions: of figures that were drawn into the record, by their names (as ``figures.drawing`` writes them).
-        metrics: flat numbers.
-    """
-
-    subject: str
-    digest: str | None
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = ()
-    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    captions: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, float | int | str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any) -> "Audited":
-        """Of a run."""
-        return cls(run.folder.name, run.digest, tuple(findings), tuple(notes), **more)
-
-    def audit(self, kind: str) -> Audit:
-        """audit.json of it. Raises ConfigError: it contradicts itself."""
-        return Audit(VERSION, kind, self.subject, self.findings, self.digest, self.notes)
-
-
-class AuditKind(Protocol):
-    """One kind of audit: a class of ``agt.settings.schema`` that conf/audit/NAME.yaml names by ``_target_``; its fields are
-    the settings ``audit.*``.
-
-    A kind that is right of a run in which requests to erase wait says so by ``while_waiting = True``: the model is of all
-    records, its data has those alone that do not wait, so that what is trained on one record less is many records away.
-    Such a run is refused to any other kind.
-    """
-
-    @property
-    def name(self) -> str:
-        """The kind's, as in conf/audit."""
-
-    def check(self, given: AuditInputs) -> None:
-        """Refuse what can be refused before any data is read (ConfigError)."""
-
-    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Audit. Draws figures into the record; everything else is written by the command."""
-
-
-def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:
-    """What is said where nothing was drawn.
-
-    Args:
-        sought: of the neighbours, in words.
-    """
-    return Finding(
-        subject=mechanism.name,
-        claim=str(mechanism.guarantee),
-        attack=f"{sought} was looked for",
-        effort=f"{neighbours} neighbouring datasets at most, made at queries between test records of different labels",
-        outcome=Outcome.UNTESTED,
-        meaning=(
-            "none was found, so that nothing was drawn: raise audit.neighbours, or use a run with more test records and "
-            "of both labels, between which queries are looked for"
-        ),
-        measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
-    )
-
-
-def remove_copies(audits: Path) -> None:
-    """Remove the copies of private data that audits below a folder left there, whose process was killed outright."""
-    for folder in audits.iterdir():
-        if Run.at(folder).is_alive is False:  # where nobody can tell, it stays
-            for path in [path for name in SCRATCH for path in folder.glob(name)]:
-                shutil.rmtree(path, ignore_errors=True)
-
-
-# -- pages --------------------------------------------------------------------------------------------------------------
 
 PRIORS = (0.5, 0.01)
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
@@ -266,6 +90,11 @@ def risks(audit: Audit) -> list[str]:
     """What the claims mean for a person, where they hold, each once."""
     words = (risk(finding, audit.kind) for finding in audit.findings)
     return list(dict.fromkeys(filter(None, words)))
+
+
+def short(cell: object) -> object:
+    """A cell of a table, numbers to four digits."""
+    return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 
 # -- the page ------------------------------------------------------------------------------------------------------------

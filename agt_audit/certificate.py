@@ -20,19 +20,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from agt.audit.findings import Finding, Outcome, Strength, counterexamples
-from agt.audit.neighbours import (
-    Edited,
-    Editor,
-    Target,
-    Terms,
-    bisected,
-    neighbour_of,
-    neighbouring,
-    neighbours_of,
-    on_line,
-    retrained,
-)
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.votes import count_votes
@@ -46,8 +33,21 @@ from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards
-from agt_cli.audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs
+from agt_audit.neighbours import (
+    Edited,
+    Editor,
+    Target,
+    Terms,
+    bisected,
+    neighbour_of,
+    neighbouring,
+    neighbours_of,
+    on_line,
+    retrained,
+)
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import TrainedRun

@@ -1,5 +1,4 @@
-"""Audits of release mechanisms, of labels and of weights: what they put out for two neighbours, told apart (method.md
-section 8).
+"""agt audit mechanism: what a mechanism's labels, or its number, show of two neighbours, told apart (method.md section 8).
 
     certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
     certain         the loss that the mechanism's own table implies
@@ -19,26 +18,6 @@ Formal guarantees
     GaussianDP, Phi^-1(P(S)) - Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
     Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws (estimates.py); this one
     sees what the mechanism does, whatever it says of itself. Several pairs have their share of it each.
-
-    Of weights, white-box: noise that is added is told apart along the line between two neighbours' own weights, objective
-    perturbation by the likelihood ratio of their datasets.
-
-    A release is theta + N(0, sigma^2 I), rounded to a lattice of at most 2^-24 sigma. Between two neighbours theta, theta'
-    no test is better than the projection on theta - theta', which is N(0, 1) against N(mu, 1) in units of sigma, mu =
-    |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a violation. The claim is about
-    any two neighbours; how close these come to the sensitivity is told beside it. The threshold is the midpoint, fixed by
-    the weights and not by draws, so that it costs no confidence. The size of the noise is told apart better by all of it:
-    its squares over (moves / mu)^2, added up over n coordinates, are chi-squared with n degrees of freedom, and noise that
-    is larger makes them larger; so they fall below the quantile of a claim that holds with the error probability at most.
-    Rounding to the lattice adds 2^-48 of the variance. The random linear term of objective perturbation is minus the
-    gradient at the minimiser, whichever that is: N(0, tilt^2 I); the noise at the end only adds to what is seen of it.
-
-    A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*) (mechanisms/objective.py). Between two
-    datasets no test is better than one on the logarithm of the ratio of their densities, which ``score`` computes of what
-    was released: the noise at the end is so small that it changes little of it. Whatever the score is worth, a bound from
-    draws is about the event that it was given, which was chosen on draws of its own (estimates.py).
-    Of records along one line the density is that of one number, and both sides' losses are integrated on a grid
-    (``line_loss``), without chance: what is more than ``GRID_ERROR``, relative, beyond the claim is a violation.
 """
 
 import math
@@ -48,29 +27,33 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, combinations, pairwise
-from typing import Literal, cast
+from typing import Annotated, ClassVar, Literal, cast, get_args
 
 import numpy as np
+import pandas as pd
+from pydantic import Field
 from scipy.special import expit, ndtri, ndtri_exp, softmax
-from scipy.stats import chi2
 
-from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels, of_tail
-from agt.audit.findings import Finding, Outcome, Strength, counterexamples, least
-from agt.audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
+from agt.mechanisms.claims import Accounting, Claim, Counting, Labelling, WeightsMechanism, prepare_quantile
+from agt.mechanisms.composition import ROUND_UP as UPWARDS, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
+from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
-from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import VotesModel
-from agt.numeric import UP, Randomness, SystemRandomness, bisect, logits_of, midpoint, next_up, written
+from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
 from agt.relations import RELATIONS
-from agt.training.erm import TiltedErm, solve
+from agt.settings import check_choice, schema
+from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
+from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
+from agt_cli.releasing.release import AnyMechanism
+from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.queries import OpenedRun
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
@@ -566,233 +549,109 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     return -np.asarray(lead)[None]
 
 
-GRID, GRID_ERROR = 40_001, 1e-4  # points, and more than their sums err by
-PULLS = (0, 3, 30)  # records that draw the minimiser to one side, where a newcomer of the other class weighs most
-MAX_DETERMINANTS = 64  # coordinates up to which the score has the determinants, too
-OnDone = Callable[[int], None]
+# -- the audit ---------------------------------------------------------------------------------------------------------
+
+Natural = Annotated[int, Field(ge=0, le=65_536)]
+WITHOUT_RUN = "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
+MAX_PAIRS_SHOWN = 1000
 
 
-# -- noise on weights --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Two neighbours' weights.
+@schema
+class MechanismAudit:
+    """Attacks one mechanism.
 
     Attributes:
-        first, second: float64, of one shape; they differ.
-        moves: the bound on how far one unit moves them, which the noise is made for.
-        where: which datasets, in words.
+        trials: releases a side that are counted.
+        choosing: split: as many more choose the event; fixed: each label is one, and they share the error probability.
+        neighbours: with a run: how many neighbouring datasets are trained.
+        segments: with a run: how many segments between records are searched for a query.
+        farthest: without a run: evidence is every integer up to this.
+        values: without a run: the values that evidence takes, as of a grid with gaps; null: every integer.
     """
 
-    first: np.ndarray
-    second: np.ndarray
-    moves: float
-    where: str = "no data: weights as far apart as the sensitivity allows"
+    trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    choosing: Choosing = "split"
+    neighbours: Annotated[int, Field(ge=1)] = 4
+    segments: Annotated[int, Field(ge=1)] = 8
+    farthest: Natural = 100
+    values: tuple[Natural, ...] | None = None
 
-    @property
-    def apart(self) -> float:
-        """|theta - theta'|."""
-        return float(np.linalg.norm(self.first - self.second))
+    name: ClassVar[str] = "mechanism"
 
-    @classmethod
-    def without_data(cls, width: int) -> "Heads":
-        """Weights at the distance that the noise is made for."""
-        return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
+    def check(self, given: AuditInputs) -> None:
+        """Refuse a mechanism without a budget, and settings that have no effect."""
+        target = (given.config.get("mechanism") or {}).get("_target_")
+        for kind in get_args(WeightsMechanism):
+            if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
+                raise ConfigError(f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit replay")
+        mechanism = given.mechanism()
+        for key, choices in (("accounting", Accounting), ("counting", Counting)):
+            check_choice(given.config.get(key), choices, key)
+        if given.run is None:
+            self._check_values(mechanism.mechanism(2, 1))
+            return
+        if self.values is not None:
+            raise ConfigError("audit.values: a run's grid says which values evidence takes: leave it out, or leave out run")
+        given.check_run()
 
+    def _check_values(self, mechanism: AnyMechanism) -> None:
+        """Raise ConfigError where values are given that leave no pair."""
+        if self.values is not None and isinstance(mechanism, CertifiedQuantile):
+            raise ConfigError("audit.values: without a run K_q and K_q + 1 are audited: leave it out")
+        if self.values is not None and isinstance(mechanism, Mechanism) and mechanism.needs == "votes":
+            raise ConfigError("audit.values: votes have no grid: give audit.farthest, how many members there are")
 
-def weights_drawn(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
-    """What ``release_weights`` puts out."""
-    return release_weights(theta, moves, guarantee, source).weight
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
+        """Find a pair, draw, and hold what was counted against the claim."""
+        plan = TrialPlan(self.trials, given.confidence, self.choosing)
+        if given.run is None:
+            return self._without_data(given.mechanism().mechanism(2, 1), plan)
+        opened = given.open_with_data(record, console, WITHOUT_RUN)
+        mechanism = given.mechanism().mechanism(opened.model.problem.classes, len(opened.queries))
+        check_audited(mechanism)
+        if isinstance(mechanism, CertifiedQuantile):
+            claim, audited = self._quantile(opened, mechanism, given, plan)
+        else:
+            claim, audited = self._labels(opened, cast(Mechanism, mechanism), given, plan)
+        nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
+        findings = (nowhere,) if audited is None else audited
+        notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
+        return Audited.of(opened.trained.finished, findings, notes)
 
+    def _labels(
+        self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
+        labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)
+        worth, anchors = partial(expected_bound, labelling.mechanism, plan=plan), opened.queries.features
+        found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
+        return labelling.claim, None if found is None else audit_pair(labelling.mechanism, found, plan, model.farthest)
 
-def audit_weights(
-    mechanism: ReleaseWeights,
-    heads: Heads,
-    plan: TrialPlan,
-    on_done: OnDone = lambda done: None,
-    release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
-) -> tuple[Finding, ...]:
-    """The exact mu of this pair, the one that is shown by releases, and the size of all their noise.
+    def _quantile(
+        self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
+    ) -> tuple[Claim, tuple[Finding, ...] | None]:
+        """Of a file of one query, whose distance is K_q."""
+        accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
+        how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
+        anchors = opened.queries.features
+        claim = prepare_quantile(model, anchors, mechanism, **how).claim
+        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)  # reads the same evidence
+        labelling = Labelling.of(model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"})
+        found = search(labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed)
+        if found is None or not found.moved:
+            return claim, None
+        sides = np.array([found.first.evidence]), np.array([found.second.evidence])
+        return claim, audit_quantile(mechanism, sides, model.farthest, plan, found.where)
 
-    Args:
-        on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
-    """
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
-    sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
-    middle, subject = (heads.first + heads.second) / 2, f"{mechanism.name} with mu={mechanism.mu:g}"
-    due, squares = heads.moves / mechanism.mu, np.zeros(2 * plan.trials)
-
-    def draw(theta: np.ndarray, before: int) -> np.ndarray:
-        scores = np.empty(plan.trials)
-        for trial in range(plan.trials):
-            released = release(theta, heads.moves, mechanism.guarantee, plan.source)
-            scores[trial] = float(((released - middle) * direction).sum()) / sigma
-            squares[before + trial] = float(((released - theta) ** 2).sum()) / due**2
-            on_done(before + trial + 1)
-        return scores
-
-    mistakes = of_tail(0.0, above=True).mistakes(draw(heads.first, 0), draw(heads.second, plan.trials))
-    how = "released weights, projected on the difference of the two models' own; the threshold is their midpoint"
-    effort = f"{plan.trials:,} releases a side of {heads.first.size:,} weights; {heads.where}"
-    drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
-    mu, share = heads.apart / sigma, heads.apart / heads.moves
-    table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
-        f"{subject}: its noise beside the two models",
-        mechanism.guarantee,
-        "the distance of the two models' weights, over the standard deviation of the noise",
-        heads.where,
-        f"a sensitivity of less than {share:.3g} of what it is taken for",
-    )
-    shown = f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is {mechanism.mu:g}"
-    meaning = f"worked out, without chance: {shown}; the two models are {share:.3g} of the sensitivity apart"
-    size = noise_size(subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where)
-    return (replace(table, meaning=meaning), *drawn, size)
-
-
-def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:
-    """What the squares of so many independent coordinates of noise, over the claimed variance, say of its size."""
-    error, ratio = 1 - confidence, math.sqrt(squares / count)
-    violated, least_seen = float(chi2.cdf(squares, count)) < error, math.sqrt(float(chi2.ppf(error, count)) / count)
-    return Finding(
-        subject=f"{subject}: its noise",
-        claim="the noise has the standard deviation that the sensitivity and the guarantee ask for, or a greater one",
-        attack="the squares of all coordinates of all releases' noise, added up",
-        effort=f"{count:,} coordinates; {effort}",
-        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=f"noise of {ratio:.4g} times the claimed standard deviation{': it is too small' if violated else ''}",
-        measure="noise/claimed",
-        found=ratio,
-        confidence=confidence,
-        noticeable=f"a standard deviation below {least_seen:.4g} of the claimed one, more often than not",
-        estimator="chi-squared",
-    )
-
-
-def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
-    """(what was trained on a neighbour of a run, both sides' weights): of some neighbours the one whose weights are
-    farthest from the run's; None: none has others.
-
-    Args:
-        anchors: [n, ...] features, between which newcomers are put.
-        count: how many neighbouring datasets are trained.
-    """
-    a, b = segments(model, anchors, count, np.random.default_rng(seed))
-    mine, pairs = model.trained.weight.numpy(), list[tuple[LinearModel, Heads]]()
-    for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
-        other = cast(LinearModel, other)
-        where = f"the run's own data, and the same {edit}"
-        pairs.append((other, Heads(mine, other.trained.weight.numpy(), model.moves, where)))
-    return max((pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None)
-
-
-# -- objective perturbation --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Problems:
-    """Two neighbours' problems.
-
-    Attributes:
-        first, second: without tilt.
-        shape: their public constants.
-        where: which datasets, in words.
-    """
-
-    first: TiltedErm
-    second: TiltedErm
-    shape: Shape
-    where: str
-
-    @classmethod
-    def line(cls, shape: Shape, pulls: int, rows: int = 1) -> "Problems":
-        """Records along one line: some of class 0, and the same with newcomers of class 1."""
-        x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
-        x[:, 0] = 1.0
-        few, more = (TiltedErm.of(x[:n], y[:n], shape.strength, shape.clamp) for n in (pulls, pulls + rows))
-        came = "a record" if rows == 1 else f"{rows} rows of one unit"
-        return cls(
-            few, more, shape, f"no data of a run: {pulls} records along one line, and {came} of the other class more"
-        )
-
-    @classmethod
-    def of_run(cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str) -> "Problems":
-        """Of a run and what was trained on a neighbour."""
-        shape = Shape.of(model, weight_decay)
-        return cls(problem_of(model, shape), problem_of(other, shape), shape, where)
-
-    def score(self, theta: np.ndarray, tilt: float) -> float:
-        """The logarithm of the second side's density over the first's, but for the determinants of wide problems."""
-        before, after = (float(np.sum(side.gradient(theta) ** 2)) for side in (self.first, self.second))
-        loss = (before - after) / (2 * tilt**2)
-        if len(theta) > MAX_DETERMINANTS:
-            return loss
-        less, more = (float(np.linalg.slogdet(side.hessian(theta))[1]) for side in (self.first, self.second))
-        return loss + more - less
-
-
-def audit_objective(
-    guarantee: ApproximateDP, problems: Problems, noises: Noises, plan: TrialPlan, on_done: OnDone = lambda done: None
-) -> tuple[Finding, ...]:
-    """What is shown by releases of a pair.
-
-    Args:
-        noises: that releases draw.
-        on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
-    """
-    drawn, records, squares = 0, problems.shape.records, 0.0
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
-
-    def draw(side: TiltedErm, count: int) -> np.ndarray:
-        nonlocal drawn, squares
-        scores, start = np.empty(count), solve(side, noises.tolerance, most=records)
-        for trial in range(count):
-            theta = tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
-            scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
-            squares += float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2
-            on_done(drawn)
-        return scores
-
-    how = "released weights, by the likelihood ratio of the two datasets"
-    subject = objective_words(guarantee)
-    claim = tested(subject, guarantee, how, problems.where, plan)
-    shown = attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
-    return (*shown, noise_size(subject, squares, drawn * problems.shape.width, plan.confidence, problems.where))
-
-
-def audit_line(guarantee: ApproximateDP, problems: Problems, noises: Noises) -> Finding:
-    """What is known without a draw of a pair along one line."""
-    how = "both densities of the minimiser along the line, integrated"
-    exact = line_loss(guarantee, problems, noises.tilt)
-    return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
-
-
-def worst_line(shape: Shape, noises: Noises, guarantee: ApproximateDP) -> Problems:
-    """Of a few pairs along one line, the one of the greatest loss."""
-    lines = (Problems.line(replace(shape, records=shape.records + pulls), pulls) for pulls in PULLS)
-    return max(lines, key=lambda problems: line_loss(guarantee, problems, noises.tilt).rank)
-
-
-def line_loss(guarantee: ApproximateDP, problems: Problems, tilt: float) -> Exact:
-    """The least eps, at the claim's delta, of the minimisers of a pair along one line; of both directions the worse."""
-    strength, clamp = problems.shape.strength, problems.shape.clamp
-    reach = (10 * tilt + len(problems.second.x)) / strength
-    grid, sides = np.linspace(-reach, reach, GRID), []
-    for side in (problems.first, problems.second):
-        p = expit(-np.outer((-1.0, 1.0), grid))
-        counts = np.array([(side.y < 0).sum(), (side.y > 0).sum()])
-        pull = strength * grid + np.array([1.0, -1.0]) * counts @ np.minimum(p, clamp)
-        mass = np.exp(-(pull**2) / (2 * tilt**2)) * (strength + counts @ np.where(p < clamp, p * (1 - p), 0))
-        sides.append(mass / mass.sum())
-
-    def exceeds(eps: float) -> bool:
-        pairs = (sides, sides[::-1])
-        return max(float(np.maximum(one - math.exp(eps) * other, 0).sum()) for one, other in pairs) > guarantee.delta
-
-    value = bisect(exceeds, 0.0, 100.0, midpoint)[0] if exceeds(0.0) else 0.0
-    return Exact(value, value > guarantee.eps * (1 + GRID_ERROR))
-
-
-def objective_words(guarantee: ApproximateDP) -> str:
-    """The mechanism with its budget."""
-    return f"{ObjectivePerturbation.name} with eps={guarantee.eps:.6g}, delta={guarantee.delta:.6g}"
+    def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
+        self._check_values(mechanism)
+        notes = ("no run and no data: the evidence is any that two neighbours can have",)
+        if isinstance(mechanism, CertifiedQuantile):
+            middle = self.farthest // 2
+            sides, where = (np.array([middle]), np.array([middle + 1])), "no data: neighbours whose K_q is one apart"
+            audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
+            return Audited(mechanism.name, None, audited, notes)
+        values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
+        findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
+        rows = [{"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds} for pair, loss in losses[:MAX_PAIRS_SHOWN]]
+        return Audited(mechanism.name, None, findings, notes, {"pairs": pd.DataFrame(rows)})
