@@ -17,7 +17,7 @@ from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
-from agt_cli.report.figures import Curves, curves
+from agt_cli.report.figures import accuracy_by_queries
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
@@ -172,14 +172,15 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
     """Draw expected accuracy against the number of queries; returns the figure's caption."""
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
-    chart = Curves(
-        *(FIGURE, "queries", "accuracy", "queries", "expected accuracy", dataset),
-        panels="panel",
+    accuracy_by_queries(
+        record,
+        FIGURE,
+        table,
+        noise_free=planned.evidence.accuracy,
+        majority=planned.evidence.majority,
         finding=planned.verdict.removesuffix("."),
-        level=planned.evidence.accuracy,
-        floor=planned.evidence.majority,
+        title=dataset,
     )
-    curves(record, chart, table)
     return (
         "Expected accuracy against the number of queries that share a total budget; dotted: without noise; dashed grey: "
         "always answering the most frequent class."
