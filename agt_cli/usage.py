@@ -57,6 +57,8 @@ OLD_SPELLINGS = {
     "audit=summary": _AUDITS,
     "--info": _INFO,
     "-i": _INFO,
+    "hydra.sweeper.devices": "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs the jobs of a sweep use, one each",
+    "hydra.sweep.subdir": "the folder of a sweep's job is named by what it computes: leave it out",
 }
 """What earlier versions took -> what to type instead: an option, ``COMMAND KEY=``, or GROUP=NAME,
 for which a command's word stands, too."""
