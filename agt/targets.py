@@ -21,18 +21,18 @@ OWN_CODE = frozenset(
         "agt.data.images.MedMnist",
         "agt.data.images.Mnist",
         "agt.data.table.Table",
+        "agt.mechanisms.argmax.GaussianArgmax",
+        "agt.mechanisms.argmax.NoisyArgmax",
         "agt.mechanisms.objective.ObjectivePerturbation",
         "agt.mechanisms.optimal.GaussianMargin",
         "agt.mechanisms.optimal.RandomizedResponse",
-        "agt.mechanisms.published.CertifiedQuantile",
         "agt.mechanisms.published.ExponentialMechanism",
-        "agt.mechanisms.published.GaussianArgmax",
         "agt.mechanisms.published.GlobalSensitivity",
         "agt.mechanisms.published.InverseSensitivity",
-        "agt.mechanisms.published.NoisyArgmax",
         "agt.mechanisms.published.ProposeTestRelease",
         "agt.mechanisms.published.SmoothCauchy",
         "agt.mechanisms.published.SmoothLaplace",
+        "agt.mechanisms.quantile.CertifiedQuantile",
         "agt.mechanisms.statistics.NoisyStatistics",
         "agt.mechanisms.weights.ReleaseWeights",
         "agt.models.heads.ConvConfig",
@@ -41,12 +41,15 @@ OWN_CODE = frozenset(
 )
 """The full name of every class of this library that a record may name: what any command may import for it."""
 
-# Modules whose classes configurations of earlier versions name -> where these classes are today.
+# Modules whose classes configurations of earlier versions name -> where these classes are today; or one class of a module.
 MOVED_MODULES = {
     "agt.data.digits": "agt.data.images",
     "agt.data.medmnist": "agt.data.images",
-    "agt.mechanisms.aggregate": "agt.mechanisms.published",
+    "agt.mechanisms.aggregate": "agt.mechanisms.quantile",
     "agt.mechanisms.comparisons": "agt.mechanisms.published",
+    "agt.mechanisms.published.CertifiedQuantile": "agt.mechanisms.quantile",
+    "agt.mechanisms.published.GaussianArgmax": "agt.mechanisms.argmax",
+    "agt.mechanisms.published.NoisyArgmax": "agt.mechanisms.argmax",
     "agt_cli.audit.memorisation": "agt_cli.audit.membership",
     "agt_cli.audit.shadows": "agt_cli.audit.membership",
     "agt_cli.audit.weights": "agt_cli.audit.mechanism",
@@ -115,7 +118,8 @@ def is_own_code(target: str) -> bool:
 def current_name(target: str) -> str:
     """Return today's full name of what a ``_target_`` names, which an earlier version may have called otherwise."""
     module_name, _, name = target.rpartition(".")
-    return f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
+    today = MOVED_MODULES.get(target) or MOVED_MODULES.get(module_name, module_name)
+    return f"{today}.{name}"
 
 
 def targets_of(config: object) -> Iterator[str]:

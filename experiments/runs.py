@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import published_vote
 from agt.data.dataset import keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.planning import Evidence
+from agt.mechanisms.published import published_vote
 from agt.models.model import Model, VoteCertificates
 from agt.models.votes import Votes
 from agt.provenance import code_digest, default_threads, machine, targets

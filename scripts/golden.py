@@ -60,7 +60,7 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (re.compile(rb"agt\.data\.(?:digits|medmnist)\."), b"agt.data.images.", "moved; the old one resolves"),
     (re.compile(rb"agt_cli\.(?:_experiments|papers)\.(?:prepare\.)?"), b"experiments.", "moved; the old one resolves"),
     (
-        re.compile(rb"agt\.mechanisms\.(?:comparisons|aggregate)\."),
+        re.compile(rb"agt\.mechanisms\.(?:comparisons|aggregate|argmax|quantile)\."),
         b"agt.mechanisms.published.",
         "moved; the old one resolves",
     ),

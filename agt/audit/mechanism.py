@@ -63,7 +63,7 @@ from agt.mechanisms.claims import Labelling
 from agt.mechanisms.composition import ROUND_UP as UPWARDS, ApproximateDP, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
-from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
+from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model

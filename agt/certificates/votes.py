@@ -219,7 +219,7 @@ def certified_vote(
     """
     if touches < 1:
         raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
-    labels, distances = _checked(labels, distances, classes)
+    labels, distances = checked_members(labels, distances, classes)
     if prices is not None and (prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"):
         raise ConfigError(f"ensemble: prices {prices.shape} must be integers [classes, members, queries]")
     some, votes = max(1, _AT_ONCE // len(labels)), []
@@ -265,22 +265,9 @@ def _won(winner: np.ndarray, least: np.ndarray, touches: int) -> Vote:
     return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
 
 
-def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
-    """The vote of two classes with the distance of 001 Theorem 5.3: for ``accounting=paper`` alone.
-
-    m = ceil(|n1 - n0| / 2) and the sum of the m least distances over ALL members. Not 1-Lipschitz: a member that voted
-    against joining the majority raises m and so adds a whole distance at once. Read off the proof in appendix D.7.
-    """
-    labels, distances = _checked(labels, distances, 2)
-    counts = count_votes(labels, 2)
-    flips = (abs(counts[1] - counts[0]) + 1) // 2
-    sums = np.vstack([np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)])
-    return Vote(counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False)
-
-
 def vote_counts(labels: np.ndarray, distances: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:
     """[C, n] votes for each class of the members that vote: ``voting`` [T, n]. Raises ConfigError as ``certified_vote``."""
-    labels, _ = _checked(labels, distances, classes)
+    labels, _ = checked_members(labels, distances, classes)
     return count_votes(np.where(voting, labels, -1), classes)
 
 
@@ -325,7 +312,7 @@ def _sums(ordered: np.ndarray) -> np.ndarray:
     return np.vstack([np.zeros(ordered.shape[1], dtype=np.int64), sums])
 
 
-def _checked(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def checked_members(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     labels, distances = np.asarray(labels), np.asarray(distances)
     if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
         raise ConfigError(

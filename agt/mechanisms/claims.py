@@ -12,7 +12,8 @@ Formal guarantees
 Which guarantee a release may claim: the gate between certificates and mechanisms (method.md section 3).
 
 ``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition that the mechanism rests on is
-held. ``accounting=paper`` runs as published and says that there is no proof. A one-sided relation is refused by both.
+held. ``accounting=paper`` (published.py) runs as published and says that there is no proof. A one-sided relation is
+refused by both.
 
 Formal guarantees
     What a mechanism rests on. Evidence from certificates: all of a to g. Votes of disjoint shards (noisy_argmax): one
@@ -56,7 +57,6 @@ from pydantic import Field
 from agt import __version__
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, declarations, weaker
-from agt.certificates.votes import published_vote
 from agt.data.dataset import gathered, pieces
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -74,7 +74,8 @@ from agt.mechanisms.composition import (
 )
 from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_budget
 from agt.mechanisms.objective import ObjectivePerturbation
-from agt.mechanisms.published import CertifiedQuantile, release_quantile
+from agt.mechanisms.published import COVERED, NO_LIPSCHITZ, check_published_vote, published_vote
+from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel, TubeModel
@@ -182,7 +183,7 @@ class Claim:
         given = _GIVEN[self.output].format(self.guarantee)
         if not self.proved:
             return f"NO PROOF OF PRIVACY: {'; '.join(self._missing)}. As its paper has it, {given}"
-        covered = "" if self.accounting == "rigorous" else _COVERED
+        covered = "" if self.accounting == "rigorous" else COVERED
         return f"{given} for {neighbours_of(self.relation)}{_FOLLOWS.get(self.output, '')}{covered}"
 
     @property
@@ -192,9 +193,6 @@ class Claim:
         named = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {''.join(letters)} does"
         others = [reason.why for reason in self.reasons if not reason.condition]
         return [f"{named} not hold", *others] if letters else others
-
-
-_COVERED = "; proved although accounting=paper: every condition that the mechanism rests on holds here"
 
 
 def claim(
@@ -226,8 +224,7 @@ def claim(
     needed = _needed(conditions, mechanism, counting)
     reasons = [reason_of(condition) for condition in needed if not condition.held]
     if voting == "published" and mechanism.needs == "distance":
-        why = "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
-        reasons.append(Reason(why, "use the certified vote"))
+        reasons.append(Reason(NO_LIPSCHITZ, "use the certified vote"))
     listed = "\nand ".join(map(str, reasons))  # all of them, so that one more training mends them
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
         raise ConfigError(f"mechanism={mechanism.name}: {listed}")
@@ -565,16 +562,7 @@ def _voting(config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting
         raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
     if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
         return "certified" if ensemble else "none"
-    if classes > 2:
-        raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "
-            f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
-        )
-    if config.vote == "margins":
-        raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of labels and this one is of margins "
-            "(ensemble.vote=margins): use accounting=rigorous, or train with ensemble.vote=labels"
-        )
+    check_published_vote(config, classes)
     return "published"
 
 

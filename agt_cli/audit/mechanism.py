@@ -40,7 +40,7 @@ from agt.mechanisms.claims import (
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape
 from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import check_choice, schema
 from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found

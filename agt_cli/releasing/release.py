@@ -48,9 +48,9 @@ from agt.mechanisms.claims import (
     totals_of,
 )
 from agt.mechanisms.composition import LEAST, Guarantee, PureDP
-from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, afford, applicable, offers, weights_on_offer
-from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable, drawn_by

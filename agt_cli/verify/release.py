@@ -47,7 +47,7 @@ from agt.mechanisms.claims import (
 from agt.mechanisms.composition import GaussianDP, Guarantee, PureDP, guarantee_of, total
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable

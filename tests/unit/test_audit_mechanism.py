@@ -26,10 +26,12 @@ from agt.audit.mechanism import (
     square_of_responses,
 )
 from agt.errors import ConfigError
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, CertifiedQuantile, NoisyArgmax, SmoothCauchy
+from agt.mechanisms.published import SmoothCauchy
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.numeric import SeededRandomness
 
 RIGOROUS: list[tuple[str, dict[str, Any]]] = [

@@ -13,21 +13,20 @@ from agt.api import Declared, fit
 from agt.audit.findings import Finding, Outcome
 from agt.audit.neighbours import retrained, without
 from agt.audit.replay import RecordedRandomness, allowed_mu, replay
+from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.measurement import Measurement, TableValues
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import (
-    CertifiedQuantile,
     ExponentialMechanism,
-    GaussianArgmax,
     GlobalSensitivity,
     InverseSensitivity,
-    NoisyArgmax,
     ProposeTestRelease,
     SmoothCauchy,
     SmoothLaplace,
 )
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.statistics import Centre, NoisyStatistics, SumNoises
 from agt.mechanisms.tuning import Contestant, Trials, TunedWeights, prepare_tuned
 from agt.mechanisms.weights import ReleaseWeights, release_weights

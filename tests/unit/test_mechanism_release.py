@@ -11,10 +11,11 @@ import pytest
 
 from agt.errors import ConfigError
 from agt.mechanisms import composition
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.composition import GaussianDP
-from agt.mechanisms.mechanism import MAX_DISTANCE, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
+from agt.mechanisms.mechanism import MAX_DISTANCE, MECHANISMS, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
+from agt.mechanisms.published import SmoothCauchy, SmoothLaplace, true_loss
 from agt.numeric import SeededRandomness, SystemRandomness
 
 
