@@ -156,9 +156,10 @@ class GaussianArgmax(_NoisyVotes):
     """Votes with Gaussian noise of standard deviation m sqrt(2) / mu on each count: mu-GDP, which adds up without loss.
 
     Of two classes p = Phi(-mu |n1-n0| / (2 m)), the tail of a difference of two of them. Of more the noise is a real
-    Gaussian, drawn exactly and rounded with its count to a public lattice (numeric.py, ``noisy``). Counts m sqrt(2) apart
-    in l2 are those of a test between N(0, 1) and N(mu, 1) (Dong, Roth and Su 2022, theorem 2); the standard deviation is
-    rounded up, and mu is the double or the decimal that it prints as, whichever is less.
+    Gaussian, drawn exactly and rounded with its count to a public lattice (agt/numeric.py,
+    ``noisy``). Counts m sqrt(2) apart in l2 are those of a test between N(0, 1) and N(mu, 1) (Dong,
+    Roth and Su 2022, theorem 2); the standard deviation is rounded up, and mu is the double or the
+    decimal that it prints as, whichever is less.
     """
 
     mu: Mu

@@ -26,8 +26,9 @@ Formal guarantees
     grid starts with k = 0 and that is not certified. If D is certified at the grid's k(1) < ... < k(j), a neighbour is by
     nesting at each k(i) - 1 and, as the boxes of one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index
     is 1-Lipschitz. If it is positive, some k >= 1 is certified and no neighbour has another label.
-    Ensembles. The certified vote counts how many members one k can change (votes.py), and noise on votes covers as many
-    (``Mechanism.covering``), so both take every symmetric relation.
+    Ensembles. The certified vote counts how many members one k can change
+    (agt/certificates/votes.py), and noise on votes covers as many (``Mechanism.covering``), so both
+    take every symmetric relation.
 
 A claim as JSON, for programs and auditors: what is guaranteed, for whom, under which conditions, and what is outside.
 
@@ -37,9 +38,10 @@ A claim as JSON, for programs and auditors: what is guaranteed, for whom, under 
 
 Formal guarantees
     A statement of a claim that is proved may be published with what was released. It is a function of the claim, of public
-    settings, and of lots (how many releases of which guarantee), which account.py takes to be public. It holds no digest of
-    data or run, nor a ledger entry's hash, which is over such digests: whoever guesses all of the data but one record could
-    test the last one. No number of training records, no accuracy, no path either, and of the time no more than the day.
+    settings, and of lots (how many releases of which guarantee), which composition.py takes to be
+    public. It holds no digest of data or run, nor a ledger entry's hash, which is over such
+    digests: whoever guesses all of the data but one record could test the last one. No number of
+    training records, no accuracy, no path either, and of the time no more than the day.
     Where nothing is proved ``publishable`` is false: there is nothing to publish it with.
 """
 
@@ -652,7 +654,8 @@ class Totalled:
 
 @schema
 class Spent:
-    """A counter's position (account.py, ``Cost``), as decimals: no guarantee of its own. ``pure`` null: infinite."""
+    """A counter's position (composition.py, ``Cost``), as decimals: no guarantee of its own.
+    ``pure`` null: infinite."""
 
     square: Amount
     leak: Amount

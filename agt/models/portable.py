@@ -6,12 +6,14 @@
     manifest.json    every file's hash; its own is the folder's digest
 
 Formal guarantees
-    Post-processing. The weights are drawn by a mechanism whose claim is proved (weights.py); nobody makes a folder of a
-    simulation. Everything else in it is a function of the configuration and of constants that the claim's conditions take
-    to be public: classes and ranges (condition e; one that was found in the records voids it, and nothing is released), a
-    size (condition c), matrices from public rows or a public seed. So no number of records, no digest of the private run,
-    no accuracy, no time and no place on the owner's machine is in it: a digest of the run would let whoever guesses all of
-    the data but one record test the last one.
+    Post-processing. The weights are drawn by a mechanism whose claim is proved
+    (agt/mechanisms/weights.py); nobody makes a folder of a simulation. Everything else in it is a
+    function of the configuration and of constants that the claim's conditions take to be public:
+    classes and ranges (condition e; one that was found in the records voids it, and nothing is
+    released), a size (condition c), matrices from public rows or a public seed. So no number of
+    records, no digest of the private run, no accuracy, no time and no place on the owner's machine
+    is in it: a digest of the run would let whoever guesses all of the data but one record test the
+    last one.
 """
 
 import re
@@ -82,7 +84,7 @@ class Portable:
         weight: [1 or classes, outputs] float64.
         noise: the guarantee's parameters, sigma, the lattice's step, and tilt or gram (``ReleasedWeights``).
         words: all that may be said of the release, a line each, the claim first.
-        shrink: whether answers come from the weights drawn in (weights.py).
+        shrink: whether answers come from the weights drawn in (agt/mechanisms/weights.py).
     """
 
     name: str
@@ -117,7 +119,7 @@ class Portable:
         return cls(name, classes, kept, model.features, dtype, weight, noise, tuple(words), shrink)
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
-        """Write the folder, with claim.json (claims.py); returns its digest."""
+        """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
         arrays, config = BytesIO(), self.features.config
         described = {
             "format": SHRUNK if self.shrink else FORMAT,

@@ -7,10 +7,11 @@ removal from slice s training goes on from the state at the end of stage s - 1.
 Formal guarantees
     With slices a plan is the plan of S e' epochs in which some records sit out some epochs. Whether one does is a function
     of its own unit's id, the public key and the epoch, as its batch is (condition b); B, n_max, the rates and the number of
-    steps are the same public constants in every stage (condition c). What training/loop.py, relations.py and
-    linear.py prove of a step holds for batches of any records up to n_max, and they compose steps by induction: no
-    proof asks that a record be in each epoch, only that neighbours' batches differ by the units they differ in. A bound
-    that counts one batch of each epoch for a record counts too many where it sits out: valid, and attained by slice 1.
+    steps are the same public constants in every stage (condition c). What training/loop.py,
+    agt/relations.py and linear.py prove of a step holds for batches of any records up to n_max, and
+    they compose steps by induction: no proof asks that a record be in each epoch, only that
+    neighbours' batches differ by the units they differ in. A bound that counts one batch of each
+    epoch for a record counts too many where it sits out: valid, and attained by slice 1.
 
 How to train, as one value: the public settings that runs, sensitivities and certificates take, the records aside.
 

@@ -621,7 +621,8 @@ def _rows_in_words(places: np.ndarray) -> str:
 def write_weights(
     model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Statement, record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
-    """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
+    """Write released weights, and the folder that answers without this run
+    (agt/models/portable.py), where there can be one.
 
     Args:
         source: the settled configuration of the dataset (``prepare.settled``); None: queries pass an encoder.
