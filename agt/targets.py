@@ -41,7 +41,8 @@ OWN_CODE = frozenset(
 )
 """The full name of every class of this library that a record may name: what any command may import for it."""
 
-# Modules whose classes configurations of earlier versions name -> where these classes are today; or one class of a module.
+# Modules whose classes configurations of earlier versions name -> where these classes are today; or
+# one class of a module.
 MOVED_MODULES = {
     "agt.data.digits": "agt.data.images",
     "agt.data.medmnist": "agt.data.images",

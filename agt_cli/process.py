@@ -1,4 +1,4 @@
-"""This process among others: signals that end it, readers of its output, torchrun's variables, GPUs.
+"""This process among others: signals, readers of its output, torchrun's variables, GPUs.
 
 Loads nothing heavy.
 """
@@ -162,7 +162,7 @@ def _number(name: str) -> int:
         ) from None
 
 
-# -- GPUs ---------------------------------------------------------------------------------------------------------------
+# -- GPUs -------------------------------------------------------------------------------------------
 
 
 def visible_gpus() -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """What ``-m`` does: a sweep that goes on where an earlier call of it stopped.
 
-Only records count. A job's folder is named by its signature (jobs.py), and the job is done if that folder holds a finished
-record, every file of which is as the run wrote it; what a launcher or a process says of a job, or fails to say, changes
-nothing. Jobs that differ only in what a signature leaves out, such as compute.kernel, have a hash of that behind it.
+Only records count. A job's folder is named by its signature (jobs.py), and the job is done if that
+folder holds a finished record, every file of which is as the run wrote it; what a launcher or a
+process says of a job, or fails to say, changes nothing. Jobs that differ only in what a signature
+leaves out, such as compute.kernel, have a hash of that behind it.
 """
 
 import json
@@ -223,7 +224,8 @@ class Sweep:
         names = frozenset({signature} - {""})
         if erasing(self.command, settings) and signature:
             names = signatures_on_earlier_states(self.command, settings)
-        compute = blake2b(json.dumps(settings.get("compute"), sort_keys=True).encode(), digest_size=4).hexdigest()
+        text = json.dumps(settings.get("compute"), sort_keys=True)
+        compute = blake2b(text.encode(), digest_size=4).hexdigest()
         return Job(number, overrides, self.folder, config, settings, signature, names, compute)
 
     def _divide_machine(self) -> None:
@@ -286,12 +288,12 @@ class Sweep:
 
 
 def threads_of_each(jobs: int) -> int | None:
-    """Return how many threads each of so many jobs at once computes with; None: the environment says how many."""
+    """Return how many threads each of so many jobs at once has; None: the environment says it."""
     return None if os.environ.get(THREAD_VARIABLES[0]) else max(1, cpu_count() // jobs)
 
 
 def take_share(settings: Mapping[str, Any], threads: int | None, gpu: str) -> None:
-    """Give this process its part of the machine, before anything that computes is loaded or asks for GPUs.
+    """Give this process its part of the machine, before anything is loaded that computes.
 
     Args:
         settings: the job's, whose ``compute.threads`` is filled in where it is null.
@@ -359,7 +361,7 @@ def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[d
 
 
 def _run_in_queues(settings: Mapping[str, Any], tasks: Sequence[Task], cards: int) -> list[dict[str, Any]]:
-    """Run tasks by joblib so that one card has one job: task n is in queue n modulo their number, one after another."""
+    """Run tasks by joblib, one job a card: task n is in queue n modulo the number of cards."""
     queues = [partial(_run_here, settings, tasks[card::cards]) for card in range(cards)]
     ended = Parallel(n_jobs=cards, backend="loky")(delayed(queue)() for queue in queues)
     # CUDA looks once what a process may see: the next batch needs processes that have not looked.
@@ -453,11 +455,12 @@ def _wait_for_dying(jobs: Sequence[Job]) -> None:
 
 
 def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:
-    """Give each job the folder that its signature names; of two jobs that are alike the second is left out."""
+    """Give each job the folder that its signature names; of two that are alike, leave out one."""
     counts = Counter(job.signature for job in jobs)
     named: dict[str, Job] = {}
     for job in jobs:
-        name = job.signature or f"job{job.number}"  # such a job will fail, and is never taken for done
+        # A job without a signature will fail, and is never taken for done.
+        name = job.signature or f"job{job.number}"
         if job.signature and counts[job.signature] > 1:
             name = f"{name}-{job.compute}"
         if name in named:
@@ -577,8 +580,8 @@ class JobTable:
         main = [name for name in MAIN_METRICS if name in rows][:MAX_METRICS_SHOWN]
         columns = ["run", "state", *settings, *main, "seconds"]
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
-        cells = [
-            [cell(row[name], 1 if name == "seconds" else 3) for name in columns] for row in rows[columns].to_dict("records")
-        ]
+        cells = []
+        for row in rows.to_dict("records"):
+            cells.append([cell(row[name], 1 if name == "seconds" else 3) for name in columns])
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         console.say(f"table: {self.sweep / 'sweep.csv'}")

@@ -1,10 +1,11 @@
 """The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
 
 A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
-the data and of the queries, the code that computes, found from its imports, versions and the kind of machine. Runs are kept
-as the jobs of a sweep are (agt_cli/report/by_signature.py): the record that a signature names holds a table and facts about
-it, and a killed reproduction goes on where it stopped. A record that is not as it was written is an error, never used and
-never made again in silence.
+the data and of the queries, the code that computes, found from its imports, versions and the kind
+of machine. Runs are kept as the jobs of a sweep are (agt_cli/report/by_signature.py): the record
+that a signature names holds a table and facts about it, and a killed reproduction goes on where it
+stopped. A record that is not as it was written is an error, never used and never made again in
+silence.
 
 Records are dealt out by a public hash, so that some choose settings and others report.
 """
@@ -51,7 +52,8 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
         place: named by the signature.
 
     Raises:
-        ConfigError: a file of it is damaged or edited, or the record is another result's: it is named.
+        ConfigError: a file of it is damaged or edited, or the record is another result's: it is
+        named.
     """
     try:
         run = finished_record(place, COMMAND, place.name)

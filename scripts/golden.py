@@ -134,10 +134,15 @@ def numbered(content: bytes, jobs: dict[str, str]) -> bytes:
 def files_of(folder: Path, jobs: dict[str, str]) -> dict[str, Path]:
     """Names of files, with jobs' numbers for names of their folders, -> paths.
 
-    Without those that SQLite keeps beside an open database: ``content`` reads the rows through them.
+    Without those that SQLite keeps beside an open database: ``content`` reads the rows through
+    them.
     """
-    paths = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))]
-    return {numbered(path.relative_to(folder).as_posix().encode(), jobs).decode(): path for path in paths}
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.endswith(("-wal", "-shm")):
+            name = path.relative_to(folder).as_posix()
+            found[numbered(name.encode(), jobs).decode()] = path
+    return found
 
 
 def content(path: Path) -> bytes:

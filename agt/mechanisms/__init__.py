@@ -1,6 +1,7 @@
 """From labels and stable distances to labels that may be published.
 
-Mechanisms stand in tables in the order in which they are loaded here, whichever module is asked for.
+Mechanisms stand in tables in the order in which they are loaded here, whichever module is asked
+for.
 """
 
 from agt.mechanisms import optimal  # noqa: F401

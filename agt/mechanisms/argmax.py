@@ -1,7 +1,7 @@
 """The class of most votes of an ensemble, each count with noise of its own (PATE; 001). Any number of classes.
 
-Each docstring proves the guarantee of the closed form. The tables that are sampled from, of two classes, hold the guarantee
-by construction, whatever the closed form (mechanism.py).
+Each docstring proves the guarantee of the closed form. The tables that are sampled from, of two
+classes, hold the guarantee by construction, whatever the closed form (mechanism.py).
 """
 
 import math

@@ -12,8 +12,8 @@ Formal guarantees
 Which guarantee a release may claim: the gate between certificates and mechanisms (method.md section 3).
 
 ``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition that the mechanism rests on is
-held. ``accounting=paper`` (published.py) runs as published and says that there is no proof. A one-sided relation is
-refused by both.
+held. ``accounting=paper`` (published.py) runs as published and says that there is no proof. A
+one-sided relation is refused by both.
 
 Formal guarantees
     What a mechanism rests on. Evidence from certificates: all of a to g. Votes of disjoint shards (noisy_argmax): one

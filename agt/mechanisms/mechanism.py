@@ -1,8 +1,8 @@
 """What every release mechanism is: (label, evidence) of a query in, a label out, with one guarantee per query.
 
 The evidence is the certified stable distance L (``needs = "distance"``), the gap between two vote counts (``"votes"``), or
-nothing. A mechanism never sees a model, a dataset or another query. ``claims.claim`` decides whether the evidence may carry
-a guarantee; composition.py adds queries up.
+nothing. A mechanism never sees a model, a dataset or another query. ``claims.claim`` decides
+whether the evidence may carry a guarantee; composition.py adds queries up.
 
 Integer tables that release mechanisms sample from: every privacy inequality holds exactly, rounding included.
 

@@ -1,17 +1,18 @@
-"""Published mechanisms that are kept to reproduce papers: smooth sensitivity, its comparisons, and the published vote.
+"""Mechanisms and a vote that are kept to reproduce papers: smooth sensitivity, its comparisons.
 
-Each needs more noise than randomized_response at every distance and budget: none that sees only a label and its stable
-distance flips less often than that (optimal.py). So ``agt plan`` leaves them out unless they are asked for. Each docstring
-proves the guarantee of the closed form for 1-Lipschitz distances. The tables that are sampled from hold the guarantee by
-construction, whatever the closed form (mechanism.py).
+Each needs more noise than randomized_response at every distance and budget: none that sees only a
+label and its stable distance flips less often than that (optimal.py). So ``agt plan`` leaves them
+out unless they are asked for. Each docstring proves the guarantee of the closed form for
+1-Lipschitz distances. The tables that are sampled from hold the guarantee by construction, whatever
+the closed form (mechanism.py).
 
-``accounting=paper`` runs as published where a condition does not hold, and says that nothing is proved. Of an ensemble it
-takes the vote of 001 Theorem 5.3, which is for two classes.
+``accounting=paper`` runs as published where a condition does not hold, and says that nothing is
+proved. Of an ensemble it takes the vote of 001 Theorem 5.3, which is for two classes.
 
 What a mechanism really gives away, ``true_loss``: smooth sensitivity with distances read off a sparse grid (001 Corollary
 5.2) is not eps-DP, as a neighbour may drop by a whole gap of the grid, and with it the noise. Even where nesting holds,
-and so only the index in the grid moves by at most 1, the loss of one query at eps = 1 on the grid {0, 50} is 6.25
-(method.md section 3).
+and so only the index in the grid moves by at most 1, the loss of one query at eps = 1 on the grid
+{0, 50} is 6.25 (method.md section 3).
 """
 
 import math
@@ -209,7 +210,7 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> "Vote":
 
 
 def check_published_vote(config: "EnsembleConfig", classes: int) -> None:
-    """Raise ConfigError where the published vote of an ensemble is not for such members or so many classes."""
+    """Raise ConfigError where the published vote is not for such members or so many classes."""
     if classes > 2:
         raise ConfigError(
             "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "

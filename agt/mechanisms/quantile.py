@@ -1,4 +1,4 @@
-"""A certificate of many queries that may be published: K_q, up to which distance a fraction q of them is certified.
+"""A certificate of many queries that may be published: how far a fraction of them is certified.
 
 Formal guarantees
     K_q = max{k : at least a fraction q of the queries has L >= k} is an order statistic of the L, each of which moves by at

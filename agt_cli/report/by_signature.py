@@ -1,9 +1,10 @@
-"""Records whose folder is named by the signature of what they compute, so that one look says whether it was done.
+"""Records whose folder is named by the signature of what they compute: one look says if it was done.
 
     SIGNATURE/                                 the record: finished, or at work
     SIGNATURE_2026-01-31_12-00-00-000000/      an earlier attempt, by the time at which it was begun
 
-The jobs of a sweep are kept so (agt_cli/sweeps.py), and the runs of ``agt reproduce`` (experiments/runs.py).
+The jobs of a sweep are kept so (agt_cli/sweeps.py), and the runs of ``agt reproduce``
+(experiments/runs.py).
 """
 
 from datetime import UTC, datetime
@@ -36,16 +37,16 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
 
 
 def may_be_at_work(folder: Path) -> bool:
-    """Return whether a process works in a folder, or may: where no lock tells, the record must stay where it is."""
+    """Return whether a process works in a folder, or may: where no lock tells, a record stays."""
     run = Run.at(folder)
     return run.status.get("state") == "running" and run.is_alive is not False
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Rename a record that is not to be used, and return its new folder; None: there was no such folder.
+    """Rename a record that is not to be used, and return its new folder; None: there was none.
 
-    A record is never written over. One that ``may_be_at_work`` must not come here: its process would write into the folder
-    of the next attempt.
+    A record is never written over. One that ``may_be_at_work`` must not come here: its process
+    would write into the folder of the next attempt.
     """
     if not folder.exists():
         return None

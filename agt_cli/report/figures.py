@@ -345,11 +345,12 @@ def accuracy_by_queries(
     finding: str,
     title: str,
 ) -> None:
-    """Draw the curves of ``agt plan``: accuracy against the number of queries, a panel for each total budget.
+    """Draw accuracy against the number of queries, a panel for each total budget (``agt plan``).
 
     Args:
         name: of the figure's files.
-        data: columns ``queries``, ``accuracy``, ``series`` (whose curve) and ``panel`` (which budget).
+        data: columns ``queries``, ``accuracy``, ``series`` (whose curve) and ``panel`` (which
+        budget).
         noise_free, majority: accuracies that are drawn as straight lines to compare with.
         finding: what the figure shows, in a sentence.
         title: what the data is.
@@ -359,16 +360,20 @@ def accuracy_by_queries(
     across = min(ACROSS, len(panels))
     rows = math.ceil(len(panels) / across)
     width = 6.8 if across > 1 else WIDTH
-    legend = 0.2 * math.ceil((len(styles) + 2) / columns_of([*styles, "noise-free", "majority"], width))
+    names = [*styles, "noise-free", "majority"]
+    legend = 0.2 * math.ceil(len(names) / columns_of(names, width))
     with drawing(record, name, data, (width, 1.1 + 2.7 * rows + legend)) as figure:
-        places = figure.subplots(rows, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
+        grid = figure.subplots(rows, across, squeeze=False, sharey=True, sharex=True)
+        places = grid.ravel().tolist()
         for axes, (panel, part) in zip(places, panels, strict=False):
             for series, line in part.sort_values("queries").groupby("series", sort=False):
                 spacing = max(1, len(line) // 10)
-                marks = {"markersize": 3.5, "markevery": spacing, "linewidth": 1.4}
-                axes.plot(line["queries"], line["accuracy"], label=series, **styles[str(series)], **marks)
-            axes.axhline(noise_free, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label="noise-free")
-            axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=(0, (6, 2)), label="majority")
+                look = styles[str(series)] | {"markersize": 3.5, "markevery": spacing, "linewidth": 1.4}
+                axes.plot(line["queries"], line["accuracy"], label=series, **look)
+            dotted = (0, (1, 2))
+            dashed = (0, (6, 2))
+            axes.axhline(noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free")
+            axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
             axes.set_xscale("log")
             axes.set_title(str(panel))
         log_ticks(places[0].xaxis, data["queries"])
