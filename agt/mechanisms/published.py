@@ -9,14 +9,13 @@ the closed form (mechanism.py).
 ``accounting=paper`` runs as published where a condition does not hold, and says that nothing is
 proved. Of an ensemble it takes the vote of 001 Theorem 5.3, which is for two classes.
 
-What a mechanism really gives away, ``true_loss``: smooth sensitivity with distances read off a sparse grid (001 Corollary
-5.2) is not eps-DP, as a neighbour may drop by a whole gap of the grid, and with it the noise. Even where nesting holds,
-and so only the index in the grid moves by at most 1, the loss of one query at eps = 1 on the grid
-{0, 50} is 6.25 (method.md section 3).
+Smooth sensitivity with distances read off a sparse grid (001 Corollary 5.2) is not eps-DP: a
+neighbour may drop by a whole gap of the grid, and with it the noise. Even where nesting holds, and
+so only the index in the grid moves by at most 1, the loss of one query at eps = 1 on the grid
+{0, 50} is 6.25 (method.md section 3; tests compute it).
 """
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -47,7 +46,7 @@ class SmoothCauchy(PureMechanism):
 
     p(L) = 1/2 - atan(eps exp(beta L)/12)/pi = atan(12 exp(-beta L)/eps)/pi. For 1-Lipschitz L it is eps-DP (Nissim,
     Raskhodnikova, Smith 2007); directly: atan(y)/y falls, so p(L) <= exp(beta) p(L+1). For L from a grid with gaps it is
-    not: ``true_loss`` computes the true loss.
+    not.
     """
 
     name: ClassVar[str] = "smooth_cauchy"
@@ -170,23 +169,6 @@ PUBLISHED = frozenset(
     )
 )
 """Names of the mechanisms of this module."""
-
-
-def true_loss(mechanism: Mechanism, ks: Sequence[int]) -> float:
-    """The privacy loss per query, max |ln P/P'| over labels, if distances come from the grid ``ks`` and b to g hold.
-
-    The worst pair of neighbours that nested boxes allow: L at two successive values of {0} and the grid, or different
-    labels at L = 0. Where nesting fails too, there is no bound.
-
-    Args:
-        mechanism: its closed form is used; for a two-class mechanism whose flips may not be 0.
-        ks: the values of k that were trained for.
-    """
-    values = np.array(sorted({0, *ks}), dtype=np.int64)
-    flip = mechanism.flip_probability(values)
-    wrong, right = np.log(flip / (mechanism.classes - 1)), np.log1p(-flip)
-    steps = [abs(np.diff(wrong)), abs(np.diff(right)), [abs(right[0] - wrong[0])]]
-    return float(max(max(step, default=0.0) for step in steps))
 
 
 COVERED = "; proved although accounting=paper: every condition that the mechanism rests on holds here"

@@ -14,6 +14,7 @@ from typing import ClassVar
 import mpmath
 import numpy as np
 import pytest
+from grid_losses import true_loss
 from omegaconf import OmegaConf
 from scipy.special import ndtri
 
@@ -25,7 +26,7 @@ from agt.mechanisms.claims import claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import MECHANISMS, Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import SmoothCauchy, SmoothLaplace, true_loss
+from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, build, keyword_schema, validate
