@@ -119,8 +119,8 @@ def is_own_code(target: str) -> bool:
 def current_name(target: str) -> str:
     """Return today's full name of what a ``_target_`` names, which an earlier version may have called otherwise."""
     module_name, _, name = target.rpartition(".")
-    today = MOVED_MODULES.get(target) or MOVED_MODULES.get(module_name, module_name)
-    return f"{today}.{name}"
+    home = target if target in MOVED_MODULES else module_name
+    return f"{MOVED_MODULES.get(home, module_name)}.{name}"
 
 
 def targets_of(config: object) -> Iterator[str]:

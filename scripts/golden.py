@@ -98,8 +98,10 @@ class Difference:
 
 def compare(before: Path, after: Path) -> list[Difference]:
     """The differences of two folders' files."""
-    old_jobs, new_jobs = job_numbers(before), job_numbers(after)
-    old, new = files_of(before, old_jobs), files_of(after, new_jobs)
+    old_jobs = job_numbers(before)
+    new_jobs = job_numbers(after)
+    old = files_of(before, old_jobs)
+    new = files_of(after, new_jobs)
     gone = [Difference(name, "missing") for name in sorted(old.keys() - new.keys())]
     come = [Difference(name, "new") for name in sorted(new.keys() - old.keys())]
     differences = []

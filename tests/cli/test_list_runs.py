@@ -15,10 +15,14 @@ from .conftest import TINY, Agt, Said
 
 def names(said: Said) -> list[str]:
     """Folders below outputs; of the sweep's jobs, their rate."""
-    return [
-        f"the sweep's {run['overrides'][-1].partition('=')[2]}" if run["overrides"] else run["run"].removeprefix("outputs/")
-        for run in said.json["runs"]
-    ]
+    found = []
+    for run in said.json["runs"]:
+        if run["overrides"]:
+            rate = run["overrides"][-1].removeprefix("training.lr=")
+            found.append(f"the sweep's {rate}")
+        else:
+            found.append(run["run"].removeprefix("outputs/"))
+    return found
 
 
 def job(rate: str) -> str:
