@@ -19,17 +19,9 @@ if TYPE_CHECKING:
     from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError
     from agt.estimator import CertifiedClassifier, PrivateClassifier
+    from agt.mechanisms.argmax import NoisyArgmax
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
-    from agt.mechanisms.published import (
-        ExponentialMechanism,
-        GlobalSensitivity,
-        InverseSensitivity,
-        NoisyArgmax,
-        ProposeTestRelease,
-        SmoothCauchy,
-        SmoothLaplace,
-    )
 
 __version__ = "0.6.0"
 
@@ -48,18 +40,12 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Declared",
-    "ExponentialMechanism",
     "Fitted",
     "GaussianMargin",
-    "GlobalSensitivity",
-    "InverseSensitivity",
     "NoisyArgmax",
     "PrivateClassifier",
-    "ProposeTestRelease",
     "Published",
     "RandomizedResponse",
-    "SmoothCauchy",
-    "SmoothLaplace",
     "UnsoundError",
     "afford",
     "fit",
@@ -74,12 +60,9 @@ _HOMES = {
     "agt.distributed": ("together",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
     "agt.estimator": ("CertifiedClassifier", "PrivateClassifier"),
+    "agt.mechanisms.argmax": ("NoisyArgmax",),
     "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
     "agt.mechanisms.planning": ("Budget", "afford"),
-    "agt.mechanisms.published": (
-        *("ExponentialMechanism", "InverseSensitivity", "GlobalSensitivity"),
-        *("NoisyArgmax", "ProposeTestRelease", "SmoothCauchy", "SmoothLaplace"),
-    ),
 }
 
 

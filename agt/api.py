@@ -226,7 +226,8 @@ class Fitted:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
 
         Args:
-            mechanism: ObjectivePerturbation (objective.py), NoisyStatistics (statistics.py) or ReleaseWeights (weights.py).
+            mechanism: ObjectivePerturbation (agt/mechanisms/objective.py), NoisyStatistics
+                (agt/mechanisms/statistics.py) or ReleaseWeights (agt/mechanisms/weights.py).
             delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
 
         Raises:

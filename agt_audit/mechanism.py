@@ -40,7 +40,7 @@ from agt.mechanisms.claims import Accounting, Claim, Counting, Labelling, Weight
 from agt.mechanisms.composition import ROUND_UP as UPWARDS, Cost, GaussianDP, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
+from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.models.model import Model
 from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written

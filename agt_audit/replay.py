@@ -53,7 +53,7 @@ from agt.mechanisms.claims import (
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
-from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.models.box import BoxModel
 from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered

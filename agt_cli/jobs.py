@@ -1,6 +1,6 @@
 """One job: a configuration goes in, its record comes out; and what a sweep's job computes, in one word.
 
-Of two jobs with one signature, one is enough. By it a sweep's finished jobs are recognised, whatever number they have and
+Of two jobs with one signature, one is enough. The folder of a sweep's job is named by it, whatever number the job has and
 whatever else the command line changed. The configuration counts as it was resolved; where results and data lie does not,
 nor what only affects speed (compute). A file or folder that a setting names counts by its content, wherever it lies, so
 that changed data are another job's. The code counts (agt's, and that of the packages whose classes a configuration names),
@@ -96,7 +96,9 @@ def run_job(
         settings = {key: value for key, value in settings.items() if key != TRUST}
         settings = resolve_settings(command, settings, overrides, console)
         if sweep and (folder / "status.json").exists():  # queued again by a cluster: what it drew must not be forgotten
-            raise ConfigError(f"{folder}: a job that was stopped in its middle; the same line runs it anew, beside it")
+            raise ConfigError(
+                f"{folder}: a job that was stopped in its middle; the same line sets it aside, and runs it anew"
+            )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
             folder, settings = again.folder, again.config

@@ -1,33 +1,25 @@
-"""This process among others: signals that end it, readers of its output, torchrun's variables, its share of a machine.
+"""This process among others: signals, readers of its output, torchrun's variables, GPUs.
 
 Loads nothing heavy.
 """
 
 import os
 import signal
-import stat
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from io import TextIOWrapper
-from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, TextIO
 
 from agt.errors import ConfigError
-from agt.store import Lock
 
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-GPU_POLL_SECONDS = 0.5
-_held_gpu: dict[str, Lock] = {}  # at most one, until this process ends: CUDA looks once what it may see
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------
@@ -170,46 +162,7 @@ def _number(name: str) -> int:
         ) from None
 
 
-# -- what each of several jobs at once gets of one machine -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Share:
-    """One job's part of its machine: threads, and a GPU that no other of the jobs uses.
-
-    A job keeps its GPU as long as its process lives, by a lock that the operating system lets go of however that ends: a
-    killed job's GPU is free again. Where a scheduler gives out GPUs, there are no ``devices``.
-
-    Attributes:
-        threads: it computes with, where nobody says how many; None: as many as it finds.
-        devices: GPUs, as CUDA_VISIBLE_DEVICES names them, of which it takes one; empty: it keeps those that it sees.
-    """
-
-    threads: int | None = None
-    devices: tuple[str, ...] = ()
-
-    @classmethod
-    def of_machine(cls, jobs: int, devices: Sequence[str] = ()) -> "Share":
-        """That of each of so many jobs at once; threads are left alone where OMP_NUM_THREADS says how many."""
-        from joblib import cpu_count  # what this process may use: its affinity and its container's quota
-
-        threads = None if os.environ.get(THREAD_VARIABLES[0]) else max(1, cpu_count() // jobs)
-        return cls(threads, tuple(devices))
-
-    def apply(self, settings: dict[str, Any], note: Callable[[str], None]) -> None:
-        """Give it to this process, before anything that computes is loaded or asks for GPUs.
-
-        Args:
-            settings: the job's, whose ``compute.threads`` is filled in where it is null.
-            note: takes a line where the process has to wait.
-        """
-        compute = settings.get("compute") or {}
-        if self.threads and "threads" in compute and compute["threads"] is None:
-            compute["threads"] = self.threads
-            for name in THREAD_VARIABLES:
-                os.environ.setdefault(name, str(self.threads))
-        if self.devices and compute.get("device") == "cuda":
-            os.environ[VISIBLE_GPUS] = take_gpu(self.devices, note)
+# -- GPUs -------------------------------------------------------------------------------------------
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -222,43 +175,3 @@ def visible_gpus() -> tuple[str, ...]:
     names = [name.strip() for name in given.split(",")]
     last = next((place for place, name in enumerate(names) if name in ("", "-1")), len(names))  # CUDA reads no further
     return tuple(names[:last])
-
-
-def take_gpu(devices: Sequence[str], note: Callable[[str], None]) -> str:
-    """The GPU that is this process' from now on: the one that it has, or the first that is free; waits for one.
-
-    Args:
-        devices: at least one; one that stands twice is for two jobs at once.
-        note: takes a line if it waits.
-    """
-    scheduled = f".{job}" if (job := os.environ.get("SLURM_JOB_ID")) else ""  # there GPUs are numbered anew
-    names = {f"{name}{scheduled}-{devices[:at].count(name)}".replace("/", "_"): name for at, name in enumerate(devices)}
-    folder, waiting = _gpu_locks(), False
-    while not _held_gpu:
-        for name in names:
-            if (lock := Lock(folder / name)).take():
-                _held_gpu[name] = lock
-                break
-        else:
-            if not waiting:
-                note(f"waits for a GPU: other jobs are at work on {', '.join(dict.fromkeys(devices))}")
-            waiting = True
-            time.sleep(GPU_POLL_SECONDS)
-    return names[next(iter(_held_gpu))]
-
-
-def _gpu_locks() -> Path:
-    """A folder of this machine and of this user alone, so that two sweeps share its GPUs.
-
-    Raises:
-        ConfigError: somebody else made it.
-    """
-    import tempfile
-
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"agt-devices-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != user:
-        raise ConfigError(f"{folder}: is not yours, and jobs keep there who uses which GPU: give TMPDIR another folder")
-    return folder

@@ -1,25 +1,28 @@
 """What ``-m`` does: a sweep that goes on where an earlier call of it stopped.
 
-Only records count. A job is done if a finished run in the sweep's folder has its signature (jobs.py) and every file of
-it is as the run wrote it; what a launcher or a process says of a job, or fails to say, changes nothing. One run stands for
-one job, so that a sweep over what a signature leaves out, such as compute.kernel, keeps all its jobs.
+Only records count. A job's folder is named by its signature (jobs.py), and the job is done if that
+folder holds a finished record, every file of which is as the run wrote it; what a launcher or a
+process says of a job, or fails to say, changes nothing. Jobs that differ only in what a signature
+leaves out, such as compute.kernel, have a hash of that behind it.
 """
 
+import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from joblib.externals.loky import get_reusable_executor
 from omegaconf import OmegaConf
 
 from agt.errors import AgtError, ConfigError
@@ -35,10 +38,10 @@ from agt_cli.jobs import (
     signature_or_empty,
     signatures_on_earlier_states,
 )
-from agt_cli.process import Share, raising_terminated, visible_gpus
+from agt_cli.process import VISIBLE_GPUS, raising_terminated, visible_gpus
+from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
 from agt_cli.report.console import Console, cell
-from agt_cli.report.finished import LOCK, Run, jobs_of, open_run
-from agt_cli.report.markdown import Markdown, document, markdown_table, plain as escaped, report_page
+from agt_cli.report.finished import LOCK, Run, jobs_of
 from agt_cli.report.record import csv_bytes
 
 Task = Callable[[], dict[str, Any]]
@@ -47,7 +50,7 @@ STANDARD_INPUT = "-"  # what ids and inputs call it
 DYING_SECONDS = 5.0  # that processes have to end after their launcher has
 MAIN_METRICS = ("test_accuracy", "accuracy", "test_auc", "stable_distance_median", "moved_by_one_k", "seconds_unlearning")
 MAX_METRICS_SHOWN = 3  # beside each other
-OWNER_NOTE = "For the data owner: accuracies and distances depend on the private data."
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Job:
         settings: the same resolved, as plain containers.
         signature: empty: it cannot be told, and the job will say why.
         finished_as: the signatures by which a finished run is this job.
+        compute: a hash of its part ``compute``, which no signature has.
         differs: those of the overrides that not all jobs of the call have.
         run: its record; None: there is none.
         before: whether it is not this call's to run: done before, or at work in another process.
@@ -75,6 +79,7 @@ class Job:
     settings: dict[str, Any] = field(default_factory=dict)
     signature: str = ""
     finished_as: frozenset[str] = frozenset()
+    compute: str = ""
     differs: tuple[str, ...] = ()
     run: Run | None = None
     before: bool = False
@@ -169,7 +174,9 @@ class Sweep:
             needs = f"hydra/launcher={self.launcher_name} needs the package submitit"
             raise ConfigError(f"{needs}: pip install 'submitit>=1.5,<2'")
         self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
-        self.share, self.batch = Share(), self.hydra.sweeper.max_batch_size
+        self.threads: int | None = None  # of each job, where several share a machine
+        self.gpus: tuple[str, ...] = ()  # one for each of the jobs at once
+        self.batch = self.hydra.sweeper.max_batch_size
         self.folder = Path(os.path.relpath(self.hydra.sweep.dir))
         self.jobs = self._compose(lines)
 
@@ -184,7 +191,7 @@ class Sweep:
         lock = _take_lock(self.folder, self.console)
         try:
             self._divide_machine()
-            jobs = plan_jobs(self.command, self.folder, self.jobs, self.console.note)
+            jobs = [plan_job(job, self.command, self.console.note) for job in self.jobs]
             self._run_and_tell(jobs)
         finally:
             lock.release()
@@ -205,9 +212,9 @@ class Sweep:
         """Every job of the call, composed before the first is run: an override that does not fit stops all."""
         jobs = [self._job(number, line) for number, line in enumerate(lines)]
         _check_inputs(self.command, jobs)
-        return [
-            replace(job, differs=own) for job, own in zip(jobs, _differing([job.overrides for job in jobs]), strict=True)
-        ]
+        differing = _differing([job.overrides for job in jobs])
+        labelled = [replace(job, differs=own) for job, own in zip(jobs, differing, strict=True)]
+        return _in_folders(labelled, self.folder, self.console.note)
 
     def _job(self, number: int, line: Sequence[str]) -> Job:
         config = compose_with_hydra(self.config_name, [*line, f"hydra.job.num={number}"])
@@ -217,8 +224,9 @@ class Sweep:
         names = frozenset({signature} - {""})
         if erasing(self.command, settings) and signature:
             names = signatures_on_earlier_states(self.command, settings)
-        folder = self.folder / str(config.hydra.sweep.subdir)
-        return Job(number, overrides, folder, config, settings, signature, names)
+        text = json.dumps(settings.get("compute"), sort_keys=True)
+        compute = blake2b(text.encode(), digest_size=4).hexdigest()
+        return Job(number, overrides, self.folder, config, settings, signature, names, compute)
 
     def _divide_machine(self) -> None:
         """Divide this machine among as many jobs as a launcher runs on it at once; a scheduler divides its own.
@@ -226,7 +234,7 @@ class Sweep:
         By all jobs of the call, done or not, so that those that go on have the threads that they began with.
         """
         if self.kind == "SlurmLauncher":
-            self.share = Share(self.launcher["cpus_per_task"])
+            self.threads = self.launcher["cpus_per_task"]
         if self.kind not in ("JoblibLauncher", "LocalLauncher"):
             return
         joblib = self.kind == "JoblibLauncher"
@@ -234,18 +242,17 @@ class Sweep:
             raise ConfigError("hydra.launcher.n_jobs=0: give how many jobs run at once, or -1: as many as processors")
         started = effective_n_jobs(self.launcher["n_jobs"]) if joblib else self.batch or cpu_count()
         most = min(started, self.batch or started, max(len(self.jobs), 1))
-        given = self.hydra.sweeper.devices
-        devices: tuple[str, ...] = ()
         if any((job.settings.get("compute") or {}).get("device") == "cuda" for job in self.jobs):
-            devices = visible_gpus() if given is None else tuple(map(str, given))
-        if devices and len(devices) < most:
-            self.console.note(f"jobs at once: {len(devices)}, one on each GPU: {', '.join(devices)}")
-            most = len(devices)
+            gpus = visible_gpus()
+            if gpus and len(gpus) < most:
+                self.console.note(f"jobs at once: {len(gpus)}, one on each GPU: {', '.join(gpus)}")
+            most = min(most, len(gpus) or most)
+            self.gpus = gpus[:most]
         if joblib:
             self.launcher["n_jobs"] = most
         else:
             self.batch = most
-        self.share = Share.of_machine(most, devices)
+        self.threads = threads_of_each(most)
 
     def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
         """Launch jobs, and again those that a launcher that broke down had not started yet."""
@@ -270,19 +277,54 @@ class Sweep:
         """Have the launcher run jobs, and note what they return."""
         if self.elsewhere:
             self.console.note(f"{len(jobs)} job{'s' * (len(jobs) > 1)}, started by {self.launcher_name}")
-        task = partial(perform, self.command, self.line, self.console, self.share, os.getpid())
-        launched = LAUNCH[self.kind](self.launcher, [partial(task, job) for job in jobs])
+        task = partial(perform, self.command, self.line, self.console, self.threads, os.getpid())
+        cards = self.gpus or ("",)
+        tasks = [partial(task, cards[place % len(cards)], job) for place, job in enumerate(jobs)]
+        if self.gpus and self.kind == "JoblibLauncher":
+            launched = _run_in_queues(self.launcher, tasks, len(self.gpus))
+        else:  # of submitit_local, a batch is as many jobs as there are cards
+            launched = LAUNCH[self.kind](self.launcher, tasks)
         results.update(zip((job.folder for job in jobs), launched, strict=True))
 
 
-def perform(command: str, line: tuple[str, ...], console: Console, share: Share, process: int, job: Job) -> dict[str, Any]:
+def threads_of_each(jobs: int) -> int | None:
+    """Return how many threads each of so many jobs at once has; None: the environment says it."""
+    return None if os.environ.get(THREAD_VARIABLES[0]) else max(1, cpu_count() // jobs)
+
+
+def take_share(settings: Mapping[str, Any], threads: int | None, gpu: str) -> None:
+    """Give this process its part of the machine, before anything is loaded that computes.
+
+    Args:
+        settings: the job's, whose ``compute.threads`` is filled in where it is null.
+        threads: as ``threads_of_each`` says.
+        gpu: as CUDA_VISIBLE_DEVICES names it; empty: the process keeps those that it sees.
+    """
+    compute = settings.get("compute") or {}
+    if threads and "threads" in compute and compute["threads"] is None:
+        compute["threads"] = threads
+        for name in THREAD_VARIABLES:
+            os.environ.setdefault(name, str(threads))
+    if gpu and compute.get("device") == "cuda":
+        os.environ[VISIBLE_GPUS] = gpu
+
+
+def perform(
+    command: str,
+    line: tuple[str, ...],
+    console: Console,
+    threads: int | None,
+    process: int,
+    gpu: str,
+    job: Job,
+) -> dict[str, Any]:
     """Run a job as a launcher calls it, in this process or in another; returns what --json shows of it.
 
     It never raises: its record says how it ended, and what it returns says the same to whoever still listens.
 
     Args:
         line: of the command, as typed.
-        share: of the machine, for a job in another process.
+        threads, gpu: of the machine, for a job in another process (``take_share``).
         process: the one that the user started.
     """
     elsewhere = os.getpid() != process
@@ -290,7 +332,7 @@ def perform(command: str, line: tuple[str, ...], console: Console, share: Share,
     try:
         with command_line(line), raising_terminated():  # nobody else listens in a launcher's process
             if elsewhere:
-                share.apply(job.settings, console.note)
+                take_share(job.settings, threads, gpu)
             HydraConfig.instance().set_config(job.config)
             words = Console(json=True, quiet=True) if elsewhere else console
             result = run_job(command, job.settings, job.folder, words, job.overrides, sweep=True)
@@ -316,6 +358,15 @@ def _run_here(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[s
 def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
     numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdecimal()}
     return Parallel(**{**settings, **numbers, "backend": "loky"})(delayed(task)() for task in tasks)
+
+
+def _run_in_queues(settings: Mapping[str, Any], tasks: Sequence[Task], cards: int) -> list[dict[str, Any]]:
+    """Run tasks by joblib, one job a card: task n is in queue n modulo the number of cards."""
+    queues = [partial(_run_here, settings, tasks[card::cards]) for card in range(cards)]
+    ended = Parallel(n_jobs=cards, backend="loky")(delayed(queue)() for queue in queues)
+    # CUDA looks once what a process may see: the next batch needs processes that have not looked.
+    get_reusable_executor().shutdown(wait=True)
+    return [ended[place % cards][place // cards] for place in range(len(tasks))]
 
 
 def _run_by_submitit(cluster: str, settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
@@ -403,61 +454,51 @@ def _wait_for_dying(jobs: Sequence[Job]) -> None:
 # -- which jobs are done already, and where the others run -------------------------------------------------------------
 
 
-def plan_jobs(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[str], None]) -> list[Job]:
-    """Each job with the finished run that is it, or with a folder of its own to run in.
+def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:
+    """Give each job the folder that its signature names; of two that are alike, leave out one."""
+    counts = Counter(job.signature for job in jobs)
+    named: dict[str, Job] = {}
+    for job in jobs:
+        # A job without a signature will fail, and is never taken for done.
+        name = job.signature or f"job{job.number}"
+        if job.signature and counts[job.signature] > 1:
+            name = f"{name}-{job.compute}"
+        if name in named:
+            note(f"{job.label}: computes what {named[name].label} does, and is left out")
+            continue
+        named[name] = replace(job, folder=sweep / name)
+    return list(named.values())
+
+
+def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
+    """Return a job with the finished run that is it, or with a folder that is free to run in.
 
     Args:
-        jobs: with the folders that their numbers give.
-        note: takes a line for each job that is recognised, and for each that was begun and runs again.
+        job: with the folder that its signature gives.
+        command: its name.
+        note: takes a line where it was begun before.
     """
-    note = cache(note)  # a run may be looked at for several jobs: each line once
-    left = [run for run in jobs_of(sweep) if run.command == command]
-    known: dict[int, Job] = {}
-    pairs = [(job, run) for job in jobs for run in left if _is_run_of(run, job)]
-    for job, run in sorted(pairs, key=lambda pair: pair[1].overrides != pair[0].overrides):  # a job's very own run first
-        if job.number not in known and run in left and _need_not_run(run, command, job, note):
-            known[job.number] = replace(job, folder=run.folder, run=run, before=True)
-            left.remove(run)
-    taken: set[Path] = set()
-    return [known.get(job.number) or _in_new_folder(job, left, taken, note) for job in jobs]
+    for signature in sorted(job.finished_as):
+        folder = job.folder.with_name(job.folder.name.replace(job.signature, signature))
+        try:
+            run = finished_record(folder, command, signature)
+        except ConfigError as error:
+            note(f"{job.label}: done before, and not as it was written, so it runs again: {error}")
+            continue
+        if run is not None:
+            note(f"{job.label}: done before, {folder}")
+            return replace(job, folder=folder, run=run, before=True)
+    if may_be_at_work(job.folder):
+        note(f"{job.label}: another process is at work on it, {job.folder}")
+        return replace(job, run=Run.at(job.folder), before=True)
+    state = Run.at(job.folder).state
+    aside = set_aside(job.folder)
+    if aside is not None:
+        note(f"{job.label}: {state} before, kept in {aside}, and runs again")
+    return job
 
 
-def _is_run_of(run: Run, job: Job) -> bool:
-    names = job.finished_as if run.state == "done" else {job.signature} - {""}
-    return run.environment.get("signature") in names
-
-
-def _need_not_run(run: Run, command: str, job: Job, note: Callable[[str], None]) -> bool:
-    """Whether a run stands for the job, with a line that says so."""
-    if run.state == "running":
-        note(f"{job.label}: another process is at work on it, {run.folder}")
-        return True
-    if run.state != "done":
-        return False
-    try:
-        open_run(run.folder, command)
-    except ConfigError as error:
-        note(f"{job.label}: done before, and not as it was written, so it runs again: {error}")
-        return False
-    note(f"{job.label}: done before, {run.folder}")
-    return True
-
-
-def _in_new_folder(job: Job, left: list[Run], taken: set[Path], note: Callable[[str], None]) -> Job:
-    """A job that is not done, in a folder of its own: a record is never written over."""
-    begun = [run for run in left if _is_run_of(run, job) and run.state in ("failed", "killed")]
-    folder, again = job.folder, 1
-    while folder.exists() or folder in taken:
-        again += 1
-        folder = job.folder.with_name(f"{job.folder.name}_{again}")
-    taken.add(folder)
-    if begun:
-        last = max(begun, key=lambda run: run.moment)
-        note(f"{job.label}: {last.state} before ({last.folder}), and runs again in {folder}")
-    return replace(job, folder=folder)
-
-
-# -- the one table of a sweep: sweep.csv, a page, and what is printed and listed by --json -----------------------------
+# -- the one table of a sweep: sweep.csv, and what is printed and listed by --json --------------------------------------
 
 
 @dataclass(frozen=True)
@@ -529,40 +570,18 @@ class JobTable:
         return frame[[*(name for name in frame if name != "error"), "error"]]
 
     def write(self) -> None:
-        """sweep.csv, sweep.md and sweep.html in the sweep's folder."""
-        rows = self.rows()
-        write_atomic(self.sweep / "sweep.csv", csv_bytes(rows))
-        columns, cells = self._shown(rows, self._link, "error")
-        text = document(
-            f"# Sweep {escaped(self.sweep.name)}: agt {self.command}",
-            OWNER_NOTE,
-            f"{len(self.jobs)} jobs in the last call: {self.states}. sweep.csv has all metrics.",
-            markdown_table(columns, cells),
-        )
-        write_atomic(self.sweep / "sweep.md", text.encode())
-        write_atomic(self.sweep / "sweep.html", report_page(text, lambda name: None).encode())
-
-    def _link(self, name: str) -> Markdown:
-        page = "report.html" if (self.sweep / name / "report.html").exists() else ""
-        return Markdown(f"[{escaped(name)}]({quote(name)}/{page})")
+        """Write sweep.csv in the sweep's folder."""
+        write_atomic(self.sweep / "sweep.csv", csv_bytes(self.rows()))
 
     def say(self, console: Console) -> None:
-        columns, cells = self._shown(self.rows(), str)  # errors were lines of their own
-        console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
-        console.say(f"table: {self.sweep / 'sweep.csv'}")
-
-    def _shown(self, rows: pd.DataFrame, link: Callable[[str], str], *last: str) -> tuple[list[str], list[list[str]]]:
-        """What a person reads first.
-
-        Args:
-            last: more columns, left out where they are empty.
-        """
+        """Print what a person reads first; errors were lines of their own."""
+        rows = self.rows()
         settings = list(rows.columns)[len(("run", "job", "state", "before")) : list(rows.columns).index("seconds")]
         main = [name for name in MAIN_METRICS if name in rows][:MAX_METRICS_SHOWN]
-        columns = ["run", "state", *settings, *main, "seconds", *(name for name in last if rows[name].any())]
+        columns = ["run", "state", *settings, *main, "seconds"]
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
-        table = [
-            [link(str(row[name])) if name == "run" else cell(row[name], 1 if name == "seconds" else 3) for name in columns]
-            for row in rows.to_dict("records")
-        ]
-        return columns, table
+        cells = []
+        for row in rows.to_dict("records"):
+            cells.append([cell(row[name], 1 if name == "seconds" else 3) for name in columns])
+        console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
+        console.say(f"table: {self.sweep / 'sweep.csv'}")

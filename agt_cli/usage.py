@@ -100,6 +100,8 @@ OLD_SPELLINGS = {
     "tune.seed": _NO_TRIALS,
     "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan names what answers better",
     "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa trains members whole",
+    "hydra.sweeper.devices": "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs the jobs of a sweep use, one each",
+    "hydra.sweep.subdir": "the folder of a sweep's job is named by what it computes: leave it out",
 }
 """What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE, or
 GROUP=NAME, for which a command's word stands, too."""

@@ -21,8 +21,8 @@ from torch import nn
 from agt.bounds.network import Box
 from agt.errors import ConfigError
 from agt.mechanisms.composition import PureDP
+from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford, weights_accuracy
-from agt.mechanisms.published import MECHANISMS
 from agt.mechanisms.weights import weights_budget
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS

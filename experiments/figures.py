@@ -20,8 +20,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from agt_cli.report.figures import COLOURS, LINES, MARKERS, Curves, curves, drawing, ends, keys
+from agt_cli.report.figures import COLOURS, LINES, MARKERS, drawing, ends, keys
 from agt_cli.report.record import RunRecord
+
+from .curves import Curves, curves
 
 Draw = Callable[[RunRecord, pd.DataFrame, str], None]
 """Called with the record, the data and the name of the files."""

@@ -34,8 +34,8 @@ from torch import nn
 
 from agt.data.dataset import Dataset, Records
 from agt.errors import ConfigError, nearest
+from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, Evidence, afford, weights_accuracy
-from agt.mechanisms.published import MECHANISMS
 from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy

@@ -1,19 +1,21 @@
 """The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
 
 A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
-the data and of the queries, the code that computes, found from its imports, versions and the kind of machine. A run is kept
-when it is finished, so a killed reproduction goes on where it stopped. Its file holds a table and facts about it, bound to
-each other and to its name: what does not match is an error, never used and never made again in silence.
+the data and of the queries, the code that computes, found from its imports, versions and the kind
+of machine. Runs are kept as the jobs of a sweep are (agt_cli/report/by_signature.py): the record
+that a signature names holds a table and facts about it, and a killed reproduction goes on where it
+stopped. A record that is not as it was written is an error, never used and never made again in
+silence.
 
 Records are dealt out by a public hash, so that some choose settings and others report.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,55 +24,44 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import published_vote
 from agt.data.dataset import keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.planning import Evidence
+from agt.mechanisms.published import published_vote
 from agt.models.model import Model, VoteCertificates
 from agt.models.votes import Votes
 from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
-from agt.store import seal, unseal, write_atomic
+from agt.store import as_json
 from agt.targets import targets_of, trusting
 from agt_cli.choices import bound, declares, hashes
 from agt_cli.configuration import composed
+from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
 from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, certifying, fit, prepare, settings_to_train
 
-
-def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """Write the file, whole or not at all.
-
-    Args:
-        place: the folder and the signature, without an ending.
-        facts: plain values.
-    """
-    buffer = BytesIO()
-    table.to_parquet(buffer, index=False)
-    head = seal({"signature": place.name, "table_sha256": sha256(buffer.getvalue()).hexdigest(), "facts": dict(facts)})
-    write_atomic(place.with_suffix(".kept"), len(head).to_bytes(8) + head + buffer.getvalue())
+COMMAND = "reproduce"  # of these records
+RESULTS, FACTS = "results.parquet", "facts.json"
 
 
 def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
-    """What ``keep`` wrote there; None if it wrote nothing.
+    """Return the table and the facts of the finished record in a folder; None: there is none.
+
+    Args:
+        place: named by the signature.
 
     Raises:
-        ConfigError: the file is damaged, edited, or another result's: it is named.
+        ConfigError: a file of it is damaged or edited, or the record is another result's: it is
+        named.
     """
-    path = place.with_suffix(".kept")
-    if not path.exists():
-        return None
     try:
-        content = path.read_bytes()
-        end = 8 + int.from_bytes(content[:8])
-        head, table = unseal(content[8:end]), content[end:]
-        if head["signature"] != place.name:
-            raise ValueError(f"it was written as {head['signature']}, the name of another result")
-        if sha256(table).hexdigest() != head["table_sha256"]:
-            raise ValueError("its table is not the one that it was written with")
-    except (OSError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{path}: damaged or edited ({error}): delete it to compute it again") from None
-    return pd.read_parquet(BytesIO(table)), head["facts"]
+        run = finished_record(place, COMMAND, place.name)
+        if run is None:
+            return None
+        return pd.read_parquet(BytesIO(run.read(RESULTS))), run.json(FACTS)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: damaged or edited ({error}): delete it to compute it again") from None
 
 
 @dataclass(frozen=True)
@@ -216,11 +207,18 @@ class Runs:
         prepared = self.prepared(overrides)
         place = self.folder / signature(config, prepared, on, queries)
         found = kept(place)
-        if found is None:
-            self.console.note(f"running: {label}")
-            frame, facts = found = make(prepared, settings)
-            keep(place, frame, {**facts, "config": config})
-        return found
+        if found is not None:
+            return found
+        if may_be_at_work(place):
+            raise ConfigError(f"{place}: another process is computing this ({label}): wait for it")
+        set_aside(place)
+        self.console.note(f"running: {label}")
+        with RunRecord(place, COMMAND, config) as record:
+            record.environment(signature=place.name)
+            frame, facts = make(prepared, settings)
+            record.parquet(RESULTS.removesuffix(".parquet"), [frame])
+            record.write(FACTS, as_json(facts))
+        return frame, facts
 
 
 def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:

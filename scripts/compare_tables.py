@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from agt_cli._experiments.curves import Curves, curves
 from bench_recipe import BINS, FOLDS, PublicSet, public_sets
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -50,7 +51,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import agt
 from agt.mechanisms.claims import head_of
 from agt.mechanisms.objective import ObjectivePerturbation, least_strength
-from agt_cli.report.figures import Curves, curves
 from agt_cli.report.record import RunRecord
 
 DELTA, BATCH, CLIP = 1e-5, 1024, 1.0

@@ -14,6 +14,7 @@ Exit code 0: equal; 1: something differs.
 """
 
 import argparse
+import csv
 import fcntl
 import hashlib
 import importlib
@@ -61,6 +62,11 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
         "moved; the old one resolves",
     ),
     (
+        re.compile(rb"agt\.mechanisms\.(?:comparisons|aggregate|argmax|quantile)\."),
+        b"agt.mechanisms.published.",
+        "moved; the old one resolves",
+    ),
+    (
         re.compile(rb"agt_cli\.audit\.membership\.Memorisation"),
         b"agt_audit.memorisation.Memorisation",
         "moved; the old one resolves",
@@ -91,18 +97,53 @@ class Difference:
 
 def compare(before: Path, after: Path) -> list[Difference]:
     """The differences of two folders' files."""
-    old, new = files_of(before), files_of(after)
-    gone = [Difference(name, "missing") for name in sorted(old - new)]
-    come = [Difference(name, "new") for name in sorted(new - old)]
-    read = (name for name in sorted(old & new) if Path(name).suffix not in PAGES | SAID)
-    both = (difference(name, content(before / name), content(after / name)) for name in read)
-    return gone + come + [found for found in both if found is not None]
+    old_jobs = job_numbers(before)
+    new_jobs = job_numbers(after)
+    old = files_of(before, old_jobs)
+    new = files_of(after, new_jobs)
+    gone = [Difference(name, "missing") for name in sorted(old.keys() - new.keys())]
+    come = [Difference(name, "new") for name in sorted(new.keys() - old.keys())]
+    differences = []
+    for name in sorted(old.keys() & new.keys()):
+        if Path(name).suffix in PAGES | SAID:
+            continue
+        old_content = numbered(content(old[name]), old_jobs)
+        new_content = numbered(content(new[name]), new_jobs)
+        found = difference(name, old_content, new_content)
+        if found is not None:
+            differences.append(found)
+    return gone + come + differences
 
 
-def files_of(folder: Path) -> set[str]:
-    """Paths in it, without those that SQLite keeps beside an open database: ``content`` reads the rows through them."""
-    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return {path for path in paths if not path.endswith(("-wal", "-shm"))}
+def job_numbers(folder: Path) -> dict[str, str]:
+    """Names of folders of a sweep's jobs, which depend on the code, -> the jobs' numbers."""
+    numbers: dict[str, str] = {}
+    for table in folder.rglob("sweep.csv"):
+        for row in csv.DictReader(table.read_text().splitlines()):
+            if re.fullmatch("[0-9a-f]{24}", row["run"]):
+                numbers[row["run"]] = row["job"]
+    return numbers
+
+
+def numbered(content: bytes, jobs: dict[str, str]) -> bytes:
+    """Put numbers in the place of names of jobs' folders."""
+    for name, number in jobs.items():
+        content = content.replace(name.encode(), number.encode())
+    return content
+
+
+def files_of(folder: Path, jobs: dict[str, str]) -> dict[str, Path]:
+    """Names of files, with jobs' numbers for names of their folders, -> paths.
+
+    Without those that SQLite keeps beside an open database: ``content`` reads the rows through
+    them.
+    """
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.endswith(("-wal", "-shm")):
+            name = path.relative_to(folder).as_posix()
+            found[numbered(name.encode(), jobs).decode()] = path
+    return found
 
 
 def content(path: Path) -> bytes:

@@ -8,8 +8,9 @@ Formal guarantees
     none. On the dense grid nested boxes make L 1-Lipschitz between neighbours (method.md section 3); on any other
     grid only the index ``stable_index`` is.
     ``envelope``: over the box for k the computed margin of every neighbour's training, the logit less the threshold, lies
-    in its bounds less the threshold (one rounding, monotone); nested boxes have nested bounds (rounding.py), and where one
-    overflows nothing is claimed: an ``Envelope`` as below, in steps of the grid.
+    in its bounds less the threshold (one rounding, monotone); nested boxes have nested bounds
+    (agt/bounds/rounding.py), and where one overflows nothing is claimed: an ``Envelope`` as below,
+    in steps of the grid.
     A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
     box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
     included, enclose those over a neighbour's box for k-1, which are finite then.
@@ -21,7 +22,8 @@ How far a margin can move, and not only whether its sign can: what a margin vote
 
 Formal guarantees that every ``Envelope`` owes, and that votes.py rests on
     Let D, D' be neighbours, one k of the relation apart, or one of the halves that a shard sees of such an edit (one unit
-    gone and none come; relations.py, "One side alone"). With m(D) the margin as it is computed, bit for bit,
+    gone and none come; agt/relations.py, "One side alone"). With m(D) the margin as it is computed,
+    bit for bit,
         lower(D, k_1) <= m(D') <= upper(D, k_1),
         lower(D, k_j) <= lower(D', k_{j-1})  and  upper(D', k_{j-1}) <= upper(D, k_j)   for j >= 2.
     By induction lower(D, k_j) <= m(D'') <= upper(D, k_j) for every D'' that is k_j of the relation away or nearer. Where

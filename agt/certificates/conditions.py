@@ -28,7 +28,8 @@ NAMES = {  # d has one for boxes, for heads in closed form, for the smooth netwo
 class Condition:
     """One condition: its letter in method.md, what it asks, and what it rests on here.
 
-    It holds unless something is missing; what was only declared is told apart from what was proved (facts.py).
+    It holds unless something is missing; what was only declared is told apart from what was proved
+    (agt/facts.py).
     """
 
     letter: str

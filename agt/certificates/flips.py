@@ -17,8 +17,8 @@ Formal guarantees
     d <= d' + 1, and if nothing turns the one, nothing turns the other, as both can be given the same labels. With another
     answer d = d' = 1, and L = 0 on both sides.
     A public record's label counts as one that may flip: distances are shorter by that, and all of this holds.
-    Range. sum_i |a_i| <= 2^51.1 (ridge.py): h, every g_i and every sum of them are integers below 2^53 in size, and so are
-    all partial sums: exact in float64, in any order.
+    Range. sum_i |a_i| <= 2^51.1 (agt/training/ridge.py): h, every g_i and every sum of them are
+    integers below 2^53 in size, and so are all partial sums: exact in float64, in any order.
     Votes. Shards are disjoint, and a flip is in one of them. Let d_cu be the least number of flips after which u beats c,
     whatever the answer: a distance to a set of labels, so one flip moves it by at most 1 (and where nothing gets there,
     nothing does from a neighbour). A(u) = max over c of d_cu is 0 just where u is the answer, moves by at most 1, and u is

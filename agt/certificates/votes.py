@@ -17,14 +17,16 @@ Formal guarantees of ``certified_vote``
     Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
     edits that reach shard i, they sum to at most k, and v_i needs a_i + b_i >= A_i(v_i). For m = 2 the edits take out k
     units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
-    and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, and
-    a_i + b_i <= 2 max(a_i, b_i)), so v_i needs max(a_i, b_i) >= A_i(v_i). Either way turning y into v takes
-    F <= sum_i A_i(v_i) <= sum_i (a_i + b_i) <= m k. So F <= m k where the winner changes, and k <= L has m k < F.
+    and, independently, up to k come (agt/relations.py for boxes; a linear head's per_k is two moves
+    of rho, and a_i + b_i <= 2 max(a_i, b_i)), so v_i needs max(a_i, b_i) >=
+    A_i(v_i). Either way turning y into v takes F <= sum_i A_i(v_i) <= sum_i (a_i + b_i) <= m k. So
+    F <= m k where the winner changes, and k <= L has m k < F.
     1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone,
-    one come or both: all within one k of the relation for its shard (relations.py), so that by (s) the price of each v
-    moves by at most m. If the winner is the same, the minimum is over the same v, F moves by at most m, and ceil(F / m)
-    by at most 1. If it differs, each side's votes are a v of the other, which differ in at most m members, whose prices
-    are 0 on the one side and so at most 1 on the other: 1 <= F <= m and L = 0 on both sides.
+    one come or both: all within one k of the relation for its shard (agt/relations.py), so that by
+    (s) the price of each v moves by at most m. If the winner is the same, the minimum is over the
+    same v, F moves by at most m, and ceil(F / m) by at most 1. If it differs, each side's votes are
+    a v of the other, which differ in at most m members, whose prices are 0 on the one side and so
+    at most 1 on the other: 1 <= F <= m and L = 0 on both sides.
     The same holds with L_i counted in steps of a grid (box.py, ``grid_index``), of which only the second part is asked.
     Single edits. Where one k replaces a unit (m = 2), a linear head's prices count the edits of its shard one by one,
     each a unit gone or a unit come (``LinearModel.by_edit``): (s) and (r) for such edits, as under add_remove. F and L
@@ -217,7 +219,7 @@ def certified_vote(
     """
     if touches < 1:
         raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
-    labels, distances = _checked(labels, distances, classes)
+    labels, distances = checked_members(labels, distances, classes)
     if prices is not None and (prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"):
         raise ConfigError(f"ensemble: prices {prices.shape} must be integers [classes, members, queries]")
     some, votes = max(1, _AT_ONCE // len(labels)), []
@@ -263,22 +265,9 @@ def _won(winner: np.ndarray, least: np.ndarray, touches: int) -> Vote:
     return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
 
 
-def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
-    """The vote of two classes with the distance of 001 Theorem 5.3: for ``accounting=paper`` alone.
-
-    m = ceil(|n1 - n0| / 2) and the sum of the m least distances over ALL members. Not 1-Lipschitz: a member that voted
-    against joining the majority raises m and so adds a whole distance at once. Read off the proof in appendix D.7.
-    """
-    labels, distances = _checked(labels, distances, 2)
-    counts = count_votes(labels, 2)
-    flips = (abs(counts[1] - counts[0]) + 1) // 2
-    sums = np.vstack([np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)])
-    return Vote(counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False)
-
-
 def vote_counts(labels: np.ndarray, distances: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:
     """[C, n] votes for each class of the members that vote: ``voting`` [T, n]. Raises ConfigError as ``certified_vote``."""
-    labels, _ = _checked(labels, distances, classes)
+    labels, _ = checked_members(labels, distances, classes)
     return count_votes(np.where(voting, labels, -1), classes)
 
 
@@ -323,7 +312,7 @@ def _sums(ordered: np.ndarray) -> np.ndarray:
     return np.vstack([np.zeros(ordered.shape[1], dtype=np.int64), sums])
 
 
-def _checked(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def checked_members(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     labels, distances = np.asarray(labels), np.asarray(distances)
     if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
         raise ConfigError(

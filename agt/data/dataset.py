@@ -3,7 +3,7 @@
 Which features, labels and ids a record has depends on that record alone and on public constants; this is condition b
 of method.md section 3, and it is what lets a certificate speak about datasets that differ from this one. Code can hash an
 id; it cannot see where the id came from: so the meaning of an id, of a given split, of a public flag or of a list of
-classes is a declaration (facts.py), and is listed with every claim that rests on it.
+classes is a declaration (agt/facts.py), and is listed with every claim that rests on it.
 """
 
 import re
@@ -369,7 +369,8 @@ def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: 
 
 
 def label_free_facts(label_free: bool, given: bool) -> tuple[Fact, ...]:
-    """Condition b under relation=flip, the only one that takes such ids (problem.py); nothing where they are not asked for.
+    """Condition b under relation=flip, the only one that takes such ids (agt/problem.py); nothing
+    where they are not asked for.
 
     Args:
         given: ids, units, public flags or a split came with the records.

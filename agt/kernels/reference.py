@@ -18,7 +18,8 @@ Formal guarantees
 
     Range. |q| <= 2^30, and a batch holds at most 2^30 records (settings.MOST_ROWS, checked as batches are planned): every
     sum over records, and over those that a selection takes, is at most 2^60 in size, which int64 holds. What a relation
-    adds for the rows at stake is at most as much again (relations.py). Counts of records fit int32.
+    adds for the rows at stake is at most as much again (agt/relations.py). Counts of records fit
+    int32.
 """
 
 from collections.abc import Iterator

@@ -1,3 +1,10 @@
-"""From labels and stable distances to labels that may be published."""
+"""From labels and stable distances to labels that may be published.
 
-from agt.mechanisms import published  # noqa: F401  # so that mechanisms stand in its order, whichever module is asked for
+Mechanisms stand in tables in the order in which they are loaded here, whichever module is asked
+for.
+"""
+
+from agt.mechanisms import optimal  # noqa: F401
+
+# isort: split
+from agt.mechanisms import argmax, published  # noqa: F401

@@ -12,7 +12,8 @@ Formal guarantees
 Which guarantee a release may claim: the gate between certificates and mechanisms (method.md section 3).
 
 ``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition that the mechanism rests on is
-held. ``accounting=paper`` runs as published and says that there is no proof. A one-sided relation is refused by both.
+held. ``accounting=paper`` (published.py) runs as published and says that there is no proof. A
+one-sided relation is refused by both.
 
 Formal guarantees
     What a mechanism rests on. Evidence from certificates: all of a to g. Votes of disjoint shards (noisy_argmax): one
@@ -25,8 +26,9 @@ Formal guarantees
     grid starts with k = 0 and that is not certified. If D is certified at the grid's k(1) < ... < k(j), a neighbour is by
     nesting at each k(i) - 1 and, as the boxes of one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index
     is 1-Lipschitz. If it is positive, some k >= 1 is certified and no neighbour has another label.
-    Ensembles. The certified vote counts how many members one k can change (votes.py), and noise on votes covers as many
-    (``Mechanism.covering``), so both take every symmetric relation.
+    Ensembles. The certified vote counts how many members one k can change
+    (agt/certificates/votes.py), and noise on votes covers as many (``Mechanism.covering``), so both
+    take every symmetric relation.
 
 A claim as JSON, for programs and auditors: what is guaranteed, for whom, under which conditions, and what is outside.
 
@@ -36,9 +38,10 @@ A claim as JSON, for programs and auditors: what is guaranteed, for whom, under 
 
 Formal guarantees
     A statement of a claim that is proved may be published with what was released. It is a function of the claim, of public
-    settings, and of lots (how many releases of which guarantee), which account.py takes to be public. It holds no digest of
-    data or run, nor a ledger entry's hash, which is over such digests: whoever guesses all of the data but one record could
-    test the last one. No number of training records, no accuracy, no path either, and of the time no more than the day.
+    settings, and of lots (how many releases of which guarantee), which composition.py takes to be
+    public. It holds no digest of data or run, nor a ledger entry's hash, which is over such
+    digests: whoever guesses all of the data but one record could test the last one. No number of
+    training records, no accuracy, no path either, and of the time no more than the day.
     Where nothing is proved ``publishable`` is false: there is nothing to publish it with.
 """
 
@@ -56,7 +59,6 @@ from pydantic import Field
 from agt import __version__
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, declarations, weaker
-from agt.certificates.votes import published_vote
 from agt.data.dataset import gathered, pieces
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -74,7 +76,8 @@ from agt.mechanisms.composition import (
 )
 from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_budget
 from agt.mechanisms.objective import ObjectivePerturbation
-from agt.mechanisms.published import CertifiedQuantile, release_quantile
+from agt.mechanisms.published import COVERED, NO_LIPSCHITZ, check_published_vote, published_vote
+from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
@@ -181,7 +184,7 @@ class Claim:
         given = _GIVEN[self.output].format(self.guarantee)
         if not self.proved:
             return f"NO PROOF OF PRIVACY: {'; '.join(self._missing)}. As its paper has it, {given}"
-        covered = "" if self.accounting == "rigorous" else _COVERED
+        covered = "" if self.accounting == "rigorous" else COVERED
         return f"{given} for {neighbours_of(self.relation)}{_FOLLOWS.get(self.output, '')}{covered}"
 
     @property
@@ -191,9 +194,6 @@ class Claim:
         named = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {''.join(letters)} does"
         others = [reason.why for reason in self.reasons if not reason.condition]
         return [f"{named} not hold", *others] if letters else others
-
-
-_COVERED = "; proved although accounting=paper: every condition that the mechanism rests on holds here"
 
 
 def claim(
@@ -225,8 +225,7 @@ def claim(
     needed = _needed(conditions, mechanism, counting)
     reasons = [reason_of(condition) for condition in needed if not condition.held]
     if voting == "published" and mechanism.needs == "distance":
-        why = "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
-        reasons.append(Reason(why, "use the certified vote"))
+        reasons.append(Reason(NO_LIPSCHITZ, "use the certified vote"))
     listed = "\nand ".join(map(str, reasons))  # all of them, so that one more training mends them
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
         raise ConfigError(f"mechanism={mechanism.name}: {listed}")
@@ -561,16 +560,7 @@ def _voting(config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting
         raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
     if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
         return "certified" if ensemble else "none"
-    if classes > 2:
-        raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "
-            f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
-        )
-    if config.vote == "margins":
-        raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of labels and this one is of margins "
-            "(ensemble.vote=margins): use accounting=rigorous, or train with ensemble.vote=labels"
-        )
+    check_published_vote(config, classes)
     return "published"
 
 
@@ -654,7 +644,8 @@ class Totalled:
 
 @schema
 class Spent:
-    """A counter's position (account.py, ``Cost``), as decimals: no guarantee of its own. ``pure`` null: infinite."""
+    """A counter's position (composition.py, ``Cost``), as decimals: no guarantee of its own.
+    ``pure`` null: infinite."""
 
     square: Amount
     leak: Amount

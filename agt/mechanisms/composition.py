@@ -104,8 +104,9 @@ Formal guarantees
     of its own (no odometer): what may be claimed is the budget, and its curve (``Allowance.delta_of``).
 
     Conditions. Draws of different lots are independent. Labels from the certificates of a run whose training drew noise,
-    and its noisy weights, share that noise: together they are outside (release.py, ``APART``). All lots are about the same
-    neighbours (one relation, and a unit the same people: the ledger sees to it).
+    and its noisy weights, share that noise: together they are outside (claims.py, ``APART``). All
+    lots are about the same neighbours (one relation, and a unit the same people: the ledger sees to
+    it).
 
     Numbers. eps and delta are the decimals that they print as: ten times 0.1 is 1, though the doubles are a little more.
     The mechanisms keep to the double and to the decimal, whichever is less (mechanism.py, published.py). Sums are decimals

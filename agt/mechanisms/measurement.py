@@ -18,7 +18,8 @@ Formal guarantees
     column have one, and each is told with probability at most that of N(0, sigma^2) >= z sigma, as ``threshold`` is r + z
     sigma and a step of the lattice, rounding. So with probability 1 - l none is told, l = q r Phi(-z), for either of the
     two: that part is (0, l)-DP. Both together are (eps, d + l)-DP where mu-GDP is (eps, d). l is half of delta; so is d.
-    ``noisy`` draws exactly, on a public lattice (numeric.py); everything after is post-processing.
+    ``noisy`` draws exactly, on a public lattice (agt/numeric.py); everything after is
+    post-processing.
 
 Source: Wilkins, Kifer, Zhang and Karrer (2024) count words so; the bound here is our own, and simpler.
 """

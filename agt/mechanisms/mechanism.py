@@ -1,8 +1,8 @@
 """What every release mechanism is: (label, evidence) of a query in, a label out, with one guarantee per query.
 
 The evidence is the certified stable distance L (``needs = "distance"``), the gap between two vote counts (``"votes"``), or
-nothing. A mechanism never sees a model, a dataset or another query. ``rigour.claim`` decides whether the evidence may carry
-a guarantee; composition.py adds queries up.
+nothing. A mechanism never sees a model, a dataset or another query. ``claims.claim`` decides
+whether the evidence may carry a guarantee; composition.py adds queries up.
 
 Integer tables that release mechanisms sample from: every privacy inequality holds exactly, rounding included.
 
@@ -191,7 +191,7 @@ Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "counts", "nothing"]
-REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; published.py holds all that agt brings
+MECHANISMS: dict[str, type["Mechanism"]] = {}  # by name; agt/mechanisms/__init__.py loads those that agt brings
 
 
 @keyword_schema
@@ -208,7 +208,7 @@ class Mechanism:
 
     Attributes:
         classes: C, the number of labels.
-        name: its name in conf/mechanism and in tables.
+        name: its name in conf/groups/mechanism.yaml and in tables.
         needs: what the evidence is.
         spends: the kind of guarantee that a budget is shared out in.
         any_classes: more than two classes are supported.
@@ -225,12 +225,12 @@ class Mechanism:
         super().__init_subclass__()
         if "name" not in cls.__dict__:
             return  # what several mechanisms share
-        known = REGISTERED.setdefault(cls.name, cls)
+        known = MECHANISMS.setdefault(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
                 f"mechanism={cls.name}: {known.__module__} has one of this name: give {cls.__qualname__} another"
             )
-        REGISTERED[cls.name] = cls  # the module was loaded again
+        MECHANISMS[cls.name] = cls  # the module was loaded again
 
     def __post_init__(self) -> None:
         if self.classes > 2 and not self.any_classes:
@@ -362,6 +362,13 @@ class Mechanism:
         if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
             raise ConfigError(f"mechanism={self.name}: predictions must be labels 0..{self.classes - 1}")
         return labels.astype(np.int64)
+
+
+@keyword_schema
+class PureMechanism(Mechanism):
+    """A mechanism whose one parameter is the eps of one query."""
+
+    eps: Epsilon
 
 
 def _evidence(distance: np.ndarray, need: Need, farthest: int) -> np.ndarray:

@@ -28,7 +28,8 @@ Formal guarantees
     within r of it: b is drawn exactly and rounded to multiples of ``step``, which moves the minimiser by at most
     sqrt(d) step / (2 Lambda), and the gradient left at the end, of features as each record alone determines them, is
     verified to be at most ``tolerance``, which moves it by tolerance/Lambda. So neighbours differ by 2 r there, and
-    N(0, scale^2 I) at scale >= 2 r / mu(epsilon_2, delta_2) is added to it, exactly, and rounded to a lattice (numeric.py).
+    N(0, scale^2 I) at scale >= 2 r / mu(epsilon_2, delta_2) is added to it, exactly, and rounded to
+    a lattice (agt/numeric.py).
     Adaptive composition: epsilon = epsilon_1 + epsilon_2, delta = delta_1 + delta_2, the second being ``SHARE`` of each.
     A number of b beyond 2^28 sigma loses more to rounding; its probability, the same for all data, is below 2^-(2^50), far
     less than what mu is rounded down by. Norms up to 1 + NORM_SLACK are charged.

@@ -18,9 +18,9 @@ from agt.certificates.stability import upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
-from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, check_possible, expected_deviations
-from agt.mechanisms.published import MECHANISMS
+from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
 from agt.models.linear import LinearModel
@@ -205,13 +205,19 @@ def sums_accuracy(head: LinearModel, phi: np.ndarray, labels: np.ndarray) -> Cal
     return accuracy
 
 
-def applicable(evidence: Evidence) -> tuple[str, ...]:
-    """The mechanisms that can answer these queries at all."""
-    return tuple(
-        name
-        for name, mechanism in MECHANISMS.items()
-        if (evidence.classes == 2 or mechanism.any_classes) and (mechanism.needs != "votes" or evidence.tally is not None)
-    )
+def applicable(evidence: Evidence, published: bool = False) -> tuple[str, ...]:
+    """Return the names of the mechanisms that can answer these queries.
+
+    Args:
+        published: those of agt/mechanisms/published.py too, none of which can be the best.
+    """
+    names = []
+    for name, mechanism in MECHANISMS.items():
+        takes_classes = evidence.classes == 2 or mechanism.any_classes
+        has_evidence = mechanism.needs != "votes" or evidence.tally is not None
+        if takes_classes and has_evidence and (published or name not in PUBLISHED):
+            names.append(name)
+    return tuple(names)
 
 
 def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS) -> Mechanism:
@@ -306,6 +312,7 @@ def plan(
     queries: Sequence[int],
     *,
     names: Sequence[str] | None = None,
+    published: bool = False,
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
 ) -> Plan:
@@ -317,6 +324,7 @@ def plan(
         eps, delta: of the totals.
         queries: how many may share a total.
         names: which mechanisms; None: all that the model can use.
+        published: compare those of agt/mechanisms/published.py too, where ``names`` is None.
         on_progress: called as queries are certified.
 
     Raises:
@@ -327,7 +335,7 @@ def plan(
         raise ConfigError(f"relation={rule.name}: {rule.no_release}, and no release can be planned by them")
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     weights = weights_on_offer(model, features, labels)
-    names = applicable(evidence) if names is None else tuple(names)
+    names = applicable(evidence, published) if names is None else tuple(names)
     singly, gained = {}, list[tuple[float, float, str]]()
     for e in eps:
         asked = names if evidence.useful else ()

@@ -25,9 +25,10 @@ Formal guarantees
     number of S. Where M is released, G and S are functions of the data and of what was released. So for any one M, in units
     of their noise, neighbours are at most mu apart in all (composition of GDP, adaptive: Dong, Roth, Su 2022, theorem 4):
         (move of M / m)^2 + (move of G / s)^2 + (move of S / t)^2 <= mu^2.
-    ``noisy`` draws exactly, on a public lattice (numeric.py). Everything after is post-processing: the mean and scale, from
-    the plan's public size and the length of public random inputs' features; eigenvalues below 0 to 0, a strength from
-    public constants alone, a linear solve, rounding of the weights to the lattice of t, any number of answers.
+    ``noisy`` draws exactly, on a public lattice (agt/numeric.py). Everything after is
+    post-processing: the mean and scale, from the plan's public size and the length of public random
+    inputs' features; eigenvalues below 0 to 0, a strength from public constants alone, a linear
+    solve, rounding of the weights to the lattice of t, any number of answers.
     A record's own scale, by which u is brought to its length, is positive and multiplies all classes' scores alike, so that
     the weights of u are carried back to phi = (v, b): of those, the argmax is the same.
     Narrower. Where d is above ``width`` public random directions R (a seed, integers, exact products) bring it down: v is

@@ -4,7 +4,8 @@ Formal guarantees
     Let theta be the computed weights, a finite set of floats, and ``moves`` a bound on |theta - theta'| between neighbours,
     l2 (stability.json's ``whole``). With N standard normal in every coordinate, theta + sigma N for sigma >= moves / mu is
     mu-GDP (Dong, Roth, Su 2022, theorem 2). What is released is that vector rounded to a public lattice, drawn exactly
-    (numeric.py): post-processing. Answers computed from released weights, to however many queries, are post-processing too.
+    (agt/numeric.py): post-processing. Answers computed from released weights, to however many
+    queries, are post-processing too.
 """
 
 import math

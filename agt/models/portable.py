@@ -6,12 +6,14 @@
     manifest.json    every file's hash; its own is the folder's digest
 
 Formal guarantees
-    Post-processing. The weights are drawn by a mechanism whose claim is proved (weights.py); nobody makes a folder of a
-    simulation. Everything else in it is a function of the configuration and of constants that the claim's conditions take
-    to be public: classes and ranges (condition e; one that was found in the records voids it, and nothing is released), a
-    size (condition c), matrices from public rows or a public seed. So no number of records, no digest of the private run,
-    no accuracy, no time and no place on the owner's machine is in it: a digest of the run would let whoever guesses all of
-    the data but one record test the last one.
+    Post-processing. The weights are drawn by a mechanism whose claim is proved
+    (agt/mechanisms/weights.py); nobody makes a folder of a simulation. Everything else in it is a
+    function of the configuration and of constants that the claim's conditions take to be public:
+    classes and ranges (condition e; one that was found in the records voids it, and nothing is
+    released), a size (condition c), matrices from public rows or a public seed. So no number of
+    records, no digest of the private run, no accuracy, no time and no place on the owner's machine
+    is in it: a digest of the run would let whoever guesses all of the data but one record test the
+    last one.
 """
 
 import re
@@ -111,7 +113,7 @@ class Portable:
         return cls(name, classes, kept, model.features, dtype, released.weight, noise, tuple(words))
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
-        """Write the folder, with claim.json (claims.py); returns its digest."""
+        """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
         arrays, config = BytesIO(), self.features.config
         described = {
             "format": FORMAT,

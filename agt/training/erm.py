@@ -32,7 +32,7 @@ Formal guarantees
       - a slope l' moves by at most h e, h = max l''; the logistic function is computed to 8 u, and the subtraction rounds
         once: e_i = h e + 8 u + u |s_i|, s_i the slope as computed (no 8 u for squares);
       - s_i x_i is summed over ``PIECE`` rows in one product, over the ROWS / PIECE pieces of a block and over the m blocks,
-        along a tree of them (distributed.py), whose depth is below m:
+        along a tree of them (agt/distributed.py), whose depth is below m:
         each term takes part in at most PIECE + ROWS / PIECE + m + 2 roundings, so that the sum errs by
         g(PIECE + ROWS / PIECE + m + 2) (sum_i |s_i| + strength |w| + |b|): each coordinate by g sum_i |s_i||x_ij|, and the
         norm of a sum is at most the sum of norms; the regulariser and b enter it with three roundings of their own;

@@ -18,11 +18,12 @@ Formal guarantees
       - squares: w* = (X'X + s I)^-1 (X't - b); the singular values of (X'X + s I)^-1 X' are v / (v^2 + s) <= 1 / (2 sqrt
         s), and |t| <= sqrt n, so R* = sqrt(n_max) / (2 sqrt s) + q.
     What is served under masking=output: w + z, z ~ N(0, sigma^2 I) a real vector from the operating system, rounded to a
-    public lattice of step h, then to a float, then clamped to [-c, c] (numeric.py). All three are functions of w + z, which
-    is thus all that is ever seen of w. c is a power of two, no less than R* + allowed / s + ``TAIL`` sigma for whatever may
-    be allowed: a clamp that never acts, and makes the length of what is served public, R = sqrt(d) c: a length worked out
-    from the draw would be one more thing that is seen of w. w, a finite set of floats, is a vector of rationals, and it is
-    these that the noise is added to.
+    public lattice of step h, then to a float, then clamped to [-c, c] (agt/numeric.py). All three
+    are functions of w + z, which is thus all that is ever seen of w. c is a power of two, no less
+    than R* + allowed / s + ``TAIL`` sigma for whatever may be allowed: a clamp that never acts, and
+    makes the length of what is served public, R = sqrt(d) c: a length worked out from the draw
+    would be one more thing that is seen of w. w, a finite set of floats, is a vector of rationals,
+    and it is these that the noise is added to.
     Two computed states. Each lies within allowed / s of its minimiser, ``allowed`` being public and no smaller than any
     residual that was accepted. Given z, the lattice moves a coordinate by at most h / 2, the float by u R, a clamp brings
     two no further apart. So they differ by at most rho + 2 (allowed / s + sqrt(d) h / 2 + u R) for one record: stable

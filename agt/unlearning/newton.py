@@ -63,7 +63,8 @@ D' that are left and s the strength. Without noise, the direction of that error 
 | loss    | b in the loss, drawn in training | sigma mu       | not proved; as published, (eps, delta)                |
 | output  | the weights served, drawn anew   | s sigma mu - t | (eps, delta), proved, of each state that is served    |
 
-t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both directions (numeric.py).
+t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both
+directions (agt/numeric.py).
 003 has eps / sqrt(2 ln(1.5 / delta)) in its place, and adds eps and delta over classes, where one mu
 covers them all.
 
@@ -75,9 +76,9 @@ Formal guarantees
     would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops above. Both w and w' are
     vectors of floats, thus of rational numbers, and the bounds on their gradients, rounding charged, are about these
     numbers: |w - w'| <= (beta + t) / s <= sigma mu for every D' there can be, not with high probability. w + z and w' + z'
-    are drawn exactly (numeric.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps,
-    delta); and so are F's, post-processing: the numbers served, as a file holds them. The same of w*, the exact minimiser,
-    where t is 0.
+    are drawn exactly (agt/numeric.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1),
+    in either direction: (eps, delta); and so are F's, post-processing: the numbers served, as a
+    file holds them. The same of w*, the exact minimiser, where t is 0.
     This state. When z is drawn, D', w and its own beta are fixed, too, whoever chose the requests: the distance is at most
     (beta + t) / s with the beta that this removal left, and served is as hard to tell from training anew as N(0, 1) from
     N(mu, 1), mu = (beta + t) / (s sigma), rounded up. Promised is the least eps of that mu at the settings' delta, and
@@ -178,7 +179,7 @@ class Factor:
     made: int = 0
 
     def remove(self, rows: np.ndarray, off: float) -> None:
-        """Take r r' of [m, d] rows out of both; ``off`` as for ``Kept.remove``."""
+        """Take r r' of [m, d] rows out of both; ``off`` as for ``BoundedMatrix.remove``."""
         self.kept.remove(rows, off)
         if self.inverse is None or len(rows) * _MANY > rows.shape[1]:
             self.inverse = None

@@ -20,8 +20,9 @@ Formal guarantees
     Let T be the training with its settings and public constants, D the records of a state, E any of its units, m of them,
     and x a query of stable distance L >= m. Then T(D - E) gives x the label that T(D) gives it, bit for bit, if
     - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private ones); one gone and none
-      come is within one k of substitute and paper_privacy too (relations.py, "One side alone"; a linear head's k is two
-      moves of one record); paper_unlearning holds for its own rule, the mean over what is left;
+      come is within one k of substitute and paper_privacy too (agt/relations.py, "One side alone";
+      a linear head's k is two moves of one record); paper_unlearning holds for its own rule, the
+      mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
     - (c) T(D - E) has the constants of T(D): a normaliser that was derived from the number of records has not;
     - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes: containment is
@@ -46,16 +47,18 @@ Formal guarantees of ``answerable``
     Let member i have label y_i and stable distance d_i, and k_i units of its shard to be removed. Its vote is known if
     k_i <= d_i: then every dataset with those k_i units removed gives it the label y_i, whichever they are, and so does the
     retrained member (the certificate's relation must cover removals). Let U be how many votes are not known, n_c how many
-    known ones are for c, and y the class that wins among known votes, ties to the smaller class as in votes.py. The vote is
-    y whatever the U say if and only if, for each rival r, n_y - n_r >= U + [r < y]:
+    known ones are for c, and y the class that wins among known votes, ties to the smaller class as
+    in agt/certificates/votes.py. The vote is y whatever the U say if and only if, for each rival r,
+    n_y - n_r >= U + [r < y]:
     if: r gains at most U from them, and y loses none, so y stays ahead of r, or level with r > y, which y wins;
     only if: all U may say r, and then r is ahead of y, or level with r < y.
     With U >= 1 no other class can be certain either: it would have to win where the U vote y. So a query is answerable if
     and only if its label is the same for all votes of the unknown.
     It takes in whatever the ensemble's own stable distance L allows. Let sum_i k_i <= L. Each unknown member has
-    k_i >= d_i + 1, so to change all of them costs at most sum_i k_i <= L < F (votes.py: F is the least sum of d_i + 1 over
-    members whose change turns the vote), and the vote stands. The converse fails: requests that lie in many shards, a few
-    in each, change nothing however many they are.
+    k_i >= d_i + 1, so to change all of them costs at most sum_i k_i <= L < F
+    (agt/certificates/votes.py: F is the least sum of d_i + 1 over members whose change turns the
+    vote), and the vote stands. The converse fails: requests that lie in many shards, a few in each,
+    change nothing however many they are.
     Without certificates all distances are 0, and a member is known if and only if nothing waits for it.
 """
 
@@ -201,7 +204,7 @@ def answerable(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, c
         classes: how many there are.
 
     Raises:
-        ConfigError: labels or distances are none (votes.py).
+        ConfigError: labels or distances are none (agt/certificates/votes.py).
         ValueError: pending is not one count, at least 0, for each member.
     """
     pending = np.asarray(pending)

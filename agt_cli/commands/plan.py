@@ -10,14 +10,15 @@ from agt.certificates.conditions import Condition, declarations
 from agt.data.dataset import DataError
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import APART, Counting
+from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import Offer, Plan, plan
-from agt.mechanisms.published import MECHANISMS
+from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.configuration import only_keys
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console
-from agt_cli.report.figures import Curves, curves
+from agt_cli.report.figures import accuracy_by_queries
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.record import RunRecord
@@ -36,7 +37,7 @@ from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 FIGURE = "accuracy_by_queries"
 _FIRST_ORDER = "; that of objective_perturbation is to first order in its noise"
-KEYS = ("eps", "delta", "queries", "mechanisms", "counting")
+KEYS = ("eps", "delta", "queries", "mechanisms", "published", "counting")
 
 
 @schema
@@ -48,6 +49,7 @@ class PlanConfig:
         eps, delta: total budgets.
         queries: how many may share one.
         mechanisms: their names; None: all that the model can use.
+        published: where ``mechanisms`` is None, those that are kept to reproduce papers, too.
 
     Raises:
         ConfigError: no such mechanism.
@@ -58,6 +60,7 @@ class PlanConfig:
     queries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
     delta: Annotated[NonNegative, Field(lt=1)] = 1e-5
     mechanisms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    published: bool = False
     counting: Counting = "distance"
 
     def __post_init__(self) -> None:
@@ -83,7 +86,11 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
         raise DataError(f"inputs={trained.inputs}: a plan needs queries whose labels are known")
     dataset, features, words = opened.dataset.name, opened.queries.features, trained.words
     budgets = (config.eps, config.delta, config.queries)
-    chosen: dict[str, Any] = {"names": config.mechanisms, "counting": config.counting}
+    chosen: dict[str, Any] = {
+        "names": config.mechanisms,
+        "published": config.published,
+        "counting": config.counting,
+    }
     with certifying(opened.model, console) as on_progress:
         planned = plan(opened.model, features, opened.labels, *budgets, **chosen, on_progress=on_progress)
     evidence, table = planned.evidence, offer_table(planned.offers)
@@ -94,11 +101,9 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
     caption = draw(record, dataset, planned)
-    advice = [
-        *_refusal(opened.conditions),
-        *plan_words.advice(planned),
-        *([f"Note: {APART}."] if trained.settings.noise else ()),
-    ]
+    advice = [*_refusal(opened.conditions), *plan_words.advice(planned), *_published(planned.names)]
+    if trained.settings.noise:
+        advice.append(f"Note: {APART}.")
     report = plan_report(dataset, words, advice, planned, opened.conditions, caption, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
@@ -111,6 +116,11 @@ def _refusal(conditions: Sequence[Condition]) -> list[str]:
     failed = [c.letter for c in conditions if not c.held]
     held = f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here"
     return [f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why"] if failed else []
+
+
+def _published(names: Iterable[str]) -> list[str]:
+    """A sentence on each mechanism that is kept to reproduce papers."""
+    return [f"{name} {MORE_NOISE}." for name in names if name in PUBLISHED]
 
 
 def _say(
@@ -177,14 +187,15 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
     """Draw expected accuracy against the number of queries; returns the figure's caption."""
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
-    chart = Curves(
-        *(FIGURE, "queries", "accuracy", "queries", "expected accuracy", dataset),
-        panels="panel",
+    accuracy_by_queries(
+        record,
+        FIGURE,
+        table,
+        noise_free=planned.evidence.accuracy,
+        majority=planned.evidence.majority,
         finding=plan_words.verdict(planned).removesuffix("."),
-        level=planned.evidence.accuracy,
-        floor=planned.evidence.majority,
+        title=dataset,
     )
-    curves(record, chart, table)
     return (
         "Expected accuracy against the number of queries that share a total budget; dotted: without noise; dashed grey: "
         "always answering the most frequent class."

@@ -44,9 +44,9 @@ from agt.mechanisms.claims import (
     totals_of,
 )
 from agt.mechanisms.composition import PureDP
-from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.planning import Budget, Evidence, afford, weights_on_offer
-from agt.mechanisms.published import MECHANISMS, CertifiedQuantile
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable
@@ -584,7 +584,8 @@ def _rows_in_words(places: np.ndarray) -> str:
 def write_weights(
     model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Statement, record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
-    """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
+    """Write released weights, and the folder that answers without this run
+    (agt/models/portable.py), where there can be one.
 
     Args:
         source: the settled configuration of the dataset (``prepare.settled``); None: queries pass an encoder.

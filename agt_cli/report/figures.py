@@ -4,8 +4,6 @@ Each says its finding above it and what it is of in the line below; keys stand b
 where the data ends. The map of the plane follows 001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its
 caption by its name.
 
-Curves of private prediction: accuracy against budgets, flips against distance. Same style as report/figures.py.
-
 Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
 """
 
@@ -24,11 +22,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from agt.certificates.box import Certificates
 from agt_cli.report.markdown import DPI, clip
@@ -337,79 +335,59 @@ LINES: tuple[dict[str, Any], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Curves:
-    """What one figure shows.
+def accuracy_by_queries(
+    record: RunRecord,
+    name: str,
+    data: pd.DataFrame,
+    noise_free: float,
+    majority: float,
+    finding: str,
+    title: str,
+) -> None:
+    """Draw accuracy against the number of queries, a panel for each total budget (``agt plan``).
 
-    Attributes:
-        name: of its files.
-        x, y: column names of the data; ``series`` names the curve of each row. A column ``low`` and ``high``, where there
-            is one, is drawn as a band: something was sampled.
-        xlabel, ylabel: words.
-        title: what the data is.
-        log, ylog: logarithmic axes.
-        level, level_name: a horizontal line to compare with, and what it is.
-        panels: the column that names the panel of each row; numbered panels stand in the order of their numbers.
+    Args:
+        name: of the figure's files.
+        data: columns ``queries``, ``accuracy``, ``series`` (whose curve) and ``panel`` (which
+        budget).
+        noise_free, majority: accuracies that are drawn as straight lines to compare with.
         finding: what the figure shows, in a sentence.
-        floor, floor_name: another, which takes no skill to reach.
-        steps: between two places a curve has the value of the next: of a certified fraction, which can only fall, a bound.
-        words: a series' name -> what its line goes by.
-        beside: what each line is stands at the right of one panel, and not below it.
-        upright: columns whose values, alike in all rows, are drawn as vertical lines that go by their names.
+        title: what the data is.
     """
-
-    name: str
-    x: str
-    y: str
-    xlabel: str
-    ylabel: str
-    title: str = ""
-    log: bool = True
-    ylog: bool = False
-    level: float | None = None
-    level_name: str = "noise-free"
-    panels: str | None = None
-    finding: str = ""
-    floor: float | None = None
-    floor_name: str = "majority"
-    steps: bool = False
-    words: Callable[[str], str] = str
-    beside: bool = False
-    upright: tuple[str, ...] = ()
-
-    @property
-    def levels(self) -> list[str]:
-        """The names of the straight lines that are drawn to compare with."""
-        known = ((self.level, self.level_name), (self.floor, self.floor_name))
-        return [*(name for at, name in known if at is not None), *self.upright]
-
-
-def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
-    """Draw ``data``'s curves, in panels where ``chart.panels`` names a column."""
-    parts = [("", data)] if chart.panels is None else ordered(list(data.groupby(chart.panels, sort=False)))
-    style = _styles([str(name) for name in dict.fromkeys(data["series"])])
-    across = min(ACROSS, len(parts))
-    beside = chart.beside and across == 1
-    down, width = math.ceil(len(parts) / across), 6.8 if beside or across > 1 else WIDTH
-    names = [*map(chart.words, style), *chart.levels]
-    legend = 0 if beside else 0.2 * math.ceil(len(names) / columns_of(names, width))
-    with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
-        places = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
-        for axes, (panel, part) in zip(places, parts, strict=False):
-            _panel(axes, chart, part, style)
+    panels = ordered(list(data.groupby("panel", sort=False)))
+    styles = line_styles([str(series) for series in dict.fromkeys(data["series"])])
+    across = min(ACROSS, len(panels))
+    rows = math.ceil(len(panels) / across)
+    width = 6.8 if across > 1 else WIDTH
+    names = [*styles, "noise-free", "majority"]
+    legend = 0.2 * math.ceil(len(names) / columns_of(names, width))
+    with drawing(record, name, data, (width, 1.1 + 2.7 * rows + legend)) as figure:
+        grid = figure.subplots(rows, across, squeeze=False, sharey=True, sharex=True)
+        places = grid.ravel().tolist()
+        for axes, (panel, part) in zip(places, panels, strict=False):
+            for series, line in part.sort_values("queries").groupby("series", sort=False):
+                spacing = max(1, len(line) // 10)
+                look = styles[str(series)] | {"markersize": 3.5, "markevery": spacing, "linewidth": 1.4}
+                axes.plot(line["queries"], line["accuracy"], label=series, **look)
+            dotted = (0, (1, 2))
+            dashed = (0, (6, 2))
+            axes.axhline(noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free")
+            axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
+            axes.set_xscale("log")
             axes.set_title(str(panel))
-        _ticks(places[0], chart, data)
-        drawn = places[: len(parts)]
+        log_ticks(places[0].xaxis, data["queries"])
+        places[0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        drawn = places[: len(panels)]
         ends(drawn)
-        for axes in places[len(parts) :]:
+        for axes in places[len(panels) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:
             axes.tick_params(labelbottom=True)
-            axes.set_xlabel(chart.xlabel)
+            axes.set_xlabel("queries")
         for axes in drawn[::across]:
-            axes.set_ylabel(fill(chart.ylabel, 36))
-        keys(figure, drawn, beside)
-        headline(figure, chart.finding, chart.title)
+            axes.set_ylabel("expected accuracy")
+        keys(figure, drawn)
+        headline(figure, finding, title)
 
 
 def ordered(panels: list[tuple[Any, pd.DataFrame]]) -> list[tuple[Any, pd.DataFrame]]:
@@ -420,19 +398,15 @@ def ordered(panels: list[tuple[Any, pd.DataFrame]]) -> list[tuple[Any, pd.DataFr
     return [panels[at] for at in sorted(range(len(panels)), key=lambda at: float(numbers[at][1]))]  # type: ignore[index]
 
 
-def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
-    """Few and round, with numbers as people write them; whole ones where the data is whole."""
-    for axis, column, log in ((axes.xaxis, chart.x, chart.log), (axes.yaxis, chart.y, chart.ylog)):
-        if log:
-            decades = np.log10(data[column].max() / data[column].min())
-            axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-            axis.set_minor_formatter(NullFormatter())
-        elif is_numeric_dtype(data[column]):
-            axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=is_integer_dtype(data[column])))
+def log_ticks(axis: Axis, values: pd.Series) -> None:
+    """Few and round ticks of a logarithmic axis, with numbers as people write them."""
+    decades = np.log10(values.max() / values.min())
+    axis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
+def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
     """A style for each series: its mechanism's, where the name begins with one; a second series of one in other dashes."""
     styles: dict[str, dict[str, Any]] = {}
     used: Counter[str] = Counter()
@@ -444,26 +418,3 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
         styles[name] = base | (again if known and used[known] else {})
         used[known] += 1
     return styles
-
-
-def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
-    step: Any = "pre" if chart.steps else None
-    for name, rows in part.sort_values(chart.x).groupby("series", sort=False):
-        marks: dict[str, Any] = {"markersize": 3.5, "markevery": max(1, len(rows) // 10), "linewidth": 1.4}
-        marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
-        axes.plot(rows[chart.x], rows[chart.y], label=chart.words(str(name)), **style[str(name)], **marks)
-        if "low" in rows and rows["low"].notna().any():
-            colour = style[str(name)]["color"]
-            axes.fill_between(rows[chart.x], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0, step=step)
-    levels = ((chart.level, chart.level_name, "black", (1, 2)), (chart.floor, chart.floor_name, "0.5", (6, 2)))
-    for level, words, colour, dashes in levels:
-        if level is not None:
-            axes.axhline(level, color=colour, linewidth=0.8, linestyle=(0, dashes), label=words)
-    for place, name in enumerate(chart.upright):
-        axes.axvline(part[name].iloc[0], color="0.5", linewidth=0.8, linestyle=DASHES[1 + place % 3], label=name)
-    if chart.log:
-        axes.set_xscale("log")
-    if chart.ylog:
-        axes.set_yscale("log")
-        if chart.level is not None and part[chart.y].isna().all():  # the line alone, which has no scale of its own
-            axes.set_ylim(chart.level / 10, chart.level * 2)

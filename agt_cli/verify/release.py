@@ -2,9 +2,10 @@
 
 Formal guarantees
     Nothing that a record says of its budget is taken from its text: the guarantee of one answer is made from the
-    mechanism's parameters, the totals by composition.py from that guarantee and the number of answers, and whether it may
-    be claimed at all by claims.py from the conditions as recorded. What differs from the record is a problem, whichever of
-    the two is larger. What is not shown: that the draws were made with those parameters.
+    mechanism's parameters, the totals by agt/mechanisms/composition.py from that guarantee and the
+    number of answers, and whether it may be claimed at all by agt/mechanisms/claims.py from the
+    conditions as recorded. What differs from the record is a problem, whichever of the two is
+    larger. What is not shown: that the draws were made with those parameters.
 
 A claim is a function of the training run's model, the mechanism's settings, the counts and the account that it names. Words
 are those of one version of agt. Nothing of somebody else's code is loaded.
@@ -47,7 +48,7 @@ from agt.mechanisms.claims import (
 from agt.mechanisms.composition import GaussianDP, Guarantee, PureDP, guarantee_of, total
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of

@@ -594,9 +594,9 @@ def unchanged_home(home: Path) -> Iterator[Path]:
 def check_whole(folder: Path) -> None:
     """Every run that was begun says how it ended, and nothing lies about half written."""
     assert not [path for path in folder.rglob("*") if ".part" in path.name]
-    for run in {path for pattern in ("outputs/*/2*", "outputs/*/2*/[0-9]*") for path in folder.glob(pattern)}:
-        if run.name.endswith("_sweep"):
-            continue
+    runs = [path for path in folder.glob("outputs/*/2*") if not path.name.endswith("_sweep")]
+    runs += [path for path in folder.glob("outputs/*/*_sweep/*") if path.is_dir() and path.name[0] != "."]
+    for run in runs:
         status = json.loads((run / "status.json").read_text())
         assert status["state"] in ("done", "failed"), run
         assert (status["state"] == "failed") == ("error" in status)

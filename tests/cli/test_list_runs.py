@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from agt_cli.cli import main
@@ -13,7 +14,21 @@ from .conftest import TINY, Agt, Said
 
 
 def names(said: Said) -> list[str]:
-    return [run["run"].removeprefix("outputs/") for run in said.json["runs"]]
+    """Folders below outputs; of the sweep's jobs, their rate."""
+    found = []
+    for run in said.json["runs"]:
+        if run["overrides"]:
+            rate = run["overrides"][-1].removeprefix("training.lr=")
+            found.append(f"the sweep's {rate}")
+        else:
+            found.append(run["run"].removeprefix("outputs/"))
+    return found
+
+
+def job(rate: str) -> str:
+    """The folder of the sweep's job with this rate."""
+    table = pd.read_csv("outputs/train/rates_sweep/sweep.csv", dtype=str)
+    return f"outputs/train/rates_sweep/{table.set_index('training.lr')['run'][rate]}"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         assert main(["train", "-m", *TINY, "training.lr=0.5,0.25", "sweep=rates", "-q", "--json"]) == 0
-        run = "run=outputs/train/rates_sweep/0"
+        run = f"run={job('0.5')}"
         assert main(["certify", run, "map_resolution=0", "hydra.run.dir=outputs/certify/map", "-q", "--json"]) == 0
         patch.setattr(train, "fit", None)
         assert main(["train", *TINY, "hydra.run.dir=outputs/train/failed", "-q", "--json"]) == 1
@@ -43,7 +58,7 @@ def history(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> Agt:
     return lambda *arguments: agt("runs", *arguments, "--json")
 
 
-ALL = ["train/failed", "certify/map", "train/rates_sweep/1", "train/rates_sweep/0", "train/killed", "other/torn"]
+ALL = ["train/failed", "certify/map", "the sweep's 0.25", "the sweep's 0.5", "train/killed", "other/torn"]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +90,15 @@ def test_the_table_says_what_became_of_each(history: Agt, agt: Agt) -> None:
 
 
 def test_runs_are_compared(history: Agt, agt: Agt) -> None:
-    said = history("compare=[rates_sweep/0,outputs/train/rates_sweep/1]").ended(0)
-    assert said.json["compared"] == ["outputs/train/rates_sweep/0", "outputs/train/rates_sweep/1"]
+    first, second = job("0.5"), job("0.25")
+    end = first.removeprefix("outputs/train/")
+    said = history(f"compare=[{end},{second}]").ended(0)
+    assert said.json["compared"] == [first, second]
     assert said.json["settings"]["training.lr"] == [0.5, 0.25]
     assert set(said.json["settings"]) == {"training.lr"}
     assert said.json["made_with"] == {}
-    assert "settings\n" in agt("runs", "compare=[rates_sweep/0,rates_sweep/1]").out
-    assert history("compare=[rates_sweep/0,killed]").code == 0
+    assert "settings\n" in agt("runs", f"compare=[{end},{second}]").out
+    assert history(f"compare=[{end},killed]").code == 0
 
 
 def test_two_thousand_runs_are_listed_in_seconds(agt: Agt) -> None:

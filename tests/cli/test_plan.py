@@ -12,7 +12,8 @@ import pytest
 from commands import figures_drawn
 from PIL import Image
 
-from agt.mechanisms.published import MECHANISMS
+from agt.mechanisms.mechanism import MECHANISMS
+from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt_cli.cli import main
 from agt_cli.report.quality import rate_words
 
@@ -45,7 +46,8 @@ def plans(run: Callable[[str], Path]) -> Callable[[str], Path]:
         path = run(name).with_name(f"{name} plan")
         if not path.exists():
             with figures_drawn() if name == "ensemble" else nullcontext():
-                assert main(["plan", f"run={run(name)}", *ASKED, f"hydra.run.dir={path}", "-q", "--json"]) == 0
+                line = ["plan", f"run={run(name)}", *ASKED, "published=true", f"hydra.run.dir={path}"]
+                assert main([*line, "-q", "--json"]) == 0
         return path
 
     return folder
@@ -78,6 +80,15 @@ def test_table_of_every_mechanism_that_the_model_can_use(
     one = table.set_index(["mechanism", "total_eps", "queries"])["expected_accuracy"]
     assert one["randomized_response", 10, 1] >= one["randomized_response", 1, 1] > one["randomized_response", 1, 100]
     assert (one.loc[["randomized_response"]] >= one.loc[["smooth_cauchy"]].to_numpy() - 1e-12).all()
+
+
+def test_mechanisms_of_papers_are_compared_if_asked_for(plan: Callable[..., Said]) -> None:
+    said = plan("box", "eps=[1]", "queries=[1]", "--json", "-q")
+    names = {row["mechanism"] for row in said.json["table"]}
+    assert names == set(MECHANISMS) - VOTES - PUBLISHED
+    asked = plan("box", *ONE, "--json", "-q").json
+    assert {row["mechanism"] for row in asked["table"]} == {"smooth_cauchy"}
+    assert f"smooth_cauchy {MORE_NOISE}." in asked["recommendation"]
 
 
 def test_expected_accuracy_is_that_of_the_certified_distances(

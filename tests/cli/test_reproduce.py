@@ -1,6 +1,7 @@
 """agt reproduce: definitions are valid, runs are kept and found again, absent data ends with exit code 4."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from synthetic import refused
 
 from agt.errors import ConfigError
 from agt.facts import grounds, void
+from agt.store import Lock
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
@@ -73,31 +75,58 @@ def damaged(content: bytes, place: int) -> bytes:
 
 
 KEPT = [
-    (lambda content: content[:5], "damaged or edited"),
-    (lambda content: content[:40], "damaged or edited"),
-    (lambda content: b"", "damaged or edited"),
-    (lambda content: damaged(content, 60), "damaged or edited"),
-    (lambda content: content.replace(b'"held": true', b'"held": false', 1), "damaged or edited"),
-    (lambda content: content[:-50], "its table is not the one"),
-    (lambda content: damaged(content, len(content) - 500), "its table is not the one"),
+    ("results.parquet", lambda content: content[:-50]),
+    ("results.parquet", lambda content: damaged(content, len(content) - 500)),
+    ("results.parquet", lambda content: b""),
+    ("facts.json", lambda content: content.replace(b'"held": true', b'"held": false', 1)),
+    ("facts.json", lambda content: damaged(content, 60)),
+    ("manifest.json", lambda content: content[:40]),
+    ("config.yaml", lambda content: content + b"more: 1\n"),
 ]
 
 
 def test_a_kept_run_that_is_not_whole_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = Runs(tmp_path, (), Console())
     runs.finished(TINY, "first")
-    (path,) = tmp_path.iterdir()
-    whole = path.read_bytes()
-    for change, fault in KEPT:
+    (folder,) = tmp_path.iterdir()
+    for name, change in KEPT:
+        whole = (folder / name).read_bytes()
         assert change(whole) != whole
-        path.write_bytes(change(whole))
-        with pytest.raises(ConfigError, match=rf"{path.name}: .*{fault}.*delete it to compute") as caught:
+        (folder / name).write_bytes(change(whole))
+        with pytest.raises(ConfigError, match=rf"{folder.name}: damaged or edited .*delete it to compute") as caught:
             runs.finished(TINY, "again")
         assert caught.value.exit_code == 2
-    path.unlink()
+        (folder / name).write_bytes(whole)
+    shutil.rmtree(folder)
     capsys.readouterr()
     runs.finished(TINY, "again")
     assert "running: again" in capsys.readouterr().err
+
+
+def test_a_run_that_failed_is_made_again_and_its_record_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "fit", None)
+        with pytest.raises(TypeError):
+            runs.finished(TINY, "first")
+    (failed,) = tmp_path.iterdir()
+    runs.finished(TINY, "again")
+    aside = [folder for folder in tmp_path.iterdir() if folder != failed]
+    assert [folder.name.startswith(f"{failed.name}_") for folder in aside] == [True]
+    assert json.loads((aside[0] / "status.json").read_text())["state"] == "failed"
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    runs.finished(TINY, "first")
+    (folder,) = tmp_path.iterdir()
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
+    lock = Lock(folder / "lock")
+    assert lock.take()
+    with pytest.raises(ConfigError, match="another process is computing this"):
+        runs.finished(TINY, "again")
+    lock.release()
 
 
 def test_two_runs_whose_files_changed_places_are_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Sweeps that go on: finished jobs are recognised by what they compute, the others run again, one table holds them all."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,17 @@ def runs(said: Said) -> dict[str, str]:
     return {" ".join(job["settings"].values()): Path(job["run"]).name for job in said.json["jobs"]}
 
 
+def folder_of(overrides: str, earlier: bool = False) -> Path:
+    """The folder of the job of this line, or of its earlier attempt, among the sweep's records."""
+    found = []
+    for path in SWEEP.glob("*/env.json"):
+        line = " ".join(json.loads(path.read_text())["overrides"])
+        if line.endswith(overrides) and ("_" in path.parent.name) == earlier:
+            found.append(path.parent)
+    (folder,) = found
+    return folder
+
+
 def states(said: Said) -> list[str]:
     return [job["state"] for job in said.json["jobs"]]
 
@@ -68,63 +80,107 @@ def leave_running(folder: Path) -> None:
 
 
 def test_second_call_runs_nothing_and_says_so(swept: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {job: contents(SWEEP / job) for job in ("0", "1")}
+    folders = [folder_of(f"training.seed={n}") for n in (0, 1)]
+    before = [contents(folder) for folder in folders]
     monkeypatch.setattr(train, "fit", None)  # whatever trains now fails
     second = swept("training.seed=0,1").ended(0)
-    assert second.err.splitlines() == [f"job {n} (training.seed={n}): done before, {SWEEP / str(n)}" for n in (0, 1)]
+    assert second.err.splitlines() == [f"job {n} (training.seed={n}): done before, {folders[n]}" for n in (0, 1)]
     assert [job["done_before"] for job in second.json["jobs"]] == [True, True]
     for job in second.json["jobs"]:
         metrics = json.loads((Path(job["run"]) / "metrics.json").read_text())
         assert (job["metrics"], all(job[fact] for fact in FACTS)) == (metrics, True)
-    assert {job: contents(SWEEP / job) for job in ("0", "1")} == before
+    assert [contents(folder) for folder in folders] == before
     assert not (SWEEP / "lock").exists()
 
 
 def test_jobs_are_known_by_what_they_compute_whatever_their_number(swept: Agt) -> None:
     said = swept("training.seed=2,1,0", "compute.memory_mb=128", "output_dir=outputs").ended(0)
-    assert runs(said) == {"2": "0_2", "1": "1", "0": "0"}, "0 is taken, by another job"
+    first = [folder_of(f"training.seed={n}").name for n in (0, 1)]
+    third = runs(said)["2"]
+    assert runs(said) == {"2": third, "1": first[1], "0": first[0]}
+    env = json.loads((SWEEP / third / "env.json").read_text())
+    assert env["signature"] == third, "a folder is named by what its job computes"
     assert [job["done_before"] for job in said.json["jobs"]] == [False, True, True]
     other = swept("training.seed=0", "training.epochs=2")
-    assert Path(other.json["jobs"][0]["run"]).name == "0_3"
+    fourth = Path(other.json["jobs"][0]["run"]).name
     assert len(other.json["earlier"]) == 3
     table = pd.read_csv(SWEEP / "sweep.csv")
     assert list(zip(table["run"], table["training.seed"], table["training.epochs"], strict=True)) == [
-        *(("0_3", 0, 2), ("0", 0, 1), ("1", 1, 1), ("0_2", 2, 1)),
+        *((fourth, 0, 2), (first[0], 0, 1), (first[1], 1, 1), (third, 2, 1)),
     ]
 
 
-def test_one_run_stands_for_one_job(sweep: Agt) -> None:
-    for _ in range(2):
-        said = sweep("compute.kernel=reference,auto")
-        assert (runs(said), states(said)) == ({"reference": "0", "auto": "1"}, ["done", "done"])
+def test_jobs_that_differ_in_speed_alone_are_two(sweep: Agt) -> None:
+    """A signature leaves out compute.kernel, so a hash of it stands behind."""
+    first = sweep("compute.kernel=reference,auto")
+    names = runs(first)
+    assert (len(set(names.values())), states(first)) == (2, ["done", "done"])
+    assert len({name.partition("-")[0] for name in names.values()}) == 1
+    second = sweep("compute.kernel=auto,reference")
+    assert (runs(second), [job["done_before"] for job in second.json["jobs"]]) == (names, [True, True])
 
 
-def test_failed_job_runs_again_beside_its_old_record(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_given_twice_runs_once(sweep: Agt) -> None:
+    said = sweep("training.seed=0,0").ended(0)
+    assert len(said.json["jobs"]) == 1
+    assert "job 1: computes what job 0 does, and is left out" in said.err
+
+
+def test_failed_job_runs_again_and_its_old_record_is_kept_by_its_time(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(train, "fit", None)
         first = sweep("training.seed=0,1")
     assert (first.code, states(first)) == (1, ["failed", "failed"])
     assert "2 of 2 jobs failed" in first.err.splitlines()[-1]
-    before = contents(SWEEP / "0")
+    folder = folder_of("training.seed=0")
+    before = {Path(path).relative_to(folder): content for path, content in contents(folder).items()}
     second = sweep("training.seed=0,1")
-    assert (second.code, runs(second)) == (0, {"0": "0_2", "1": "1_2"})
-    assert f"job 0 (training.seed=0): failed before ({SWEEP / '0'}), and runs again in {SWEEP / '0_2'}" in second.err
-    assert contents(SWEEP / "0") == before
-    assert list(pd.read_csv(SWEEP / "sweep.csv")["run"]) == ["0_2", "1_2"], "an attempt that another replaced is no row"
+    assert (second.code, runs(second)) == (0, runs(first))
+    aside = folder_of("training.seed=0", earlier=True)
+    assert re.fullmatch(rf"{folder.name}_\d{{4}}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{{6}}", aside.name)
+    assert f"job 0 (training.seed=0): failed before, kept in {aside}, and runs again" in second.err
+    assert {Path(path).relative_to(aside): content for path, content in contents(aside).items()} == before
+    rows = list(pd.read_csv(SWEEP / "sweep.csv")["run"])
+    assert rows == list(runs(second).values()), "an attempt that another replaced is no row"
 
 
-def test_killed_training_runs_again_beside_its_old_record(swept: Agt) -> None:
-    leave_running(SWEEP / "1")
+def test_killed_training_runs_again_and_its_old_record_is_kept(swept: Agt) -> None:
+    folder = folder_of("training.seed=1")
+    leave_running(folder)
     second = swept("training.seed=1,0").ended(0)
-    assert f"job 0 (training.seed=1): killed before ({SWEEP / '1'}), and runs again in" in second.err
-    assert (runs(second)["0"], "resumed" in json.loads((SWEEP / "1/status.json").read_text())) == ("0", False)
+    aside = folder_of("training.seed=1", earlier=True)
+    assert f"job 0 (training.seed=1): killed before, kept in {aside}, and runs again" in second.err
+    assert runs(second) == {"1": folder.name, "0": folder_of("training.seed=0").name}
+    assert "resumed" not in json.loads((folder / "status.json").read_text())
+
+
+def test_a_record_of_which_no_lock_tells_stays_where_it_is(swept: Agt) -> None:
+    """Its process may live on another machine, and would write into the next attempt's folder."""
+    folder = folder_of("training.seed=0")
+    leave_running(folder)
+    (folder / "lock").unlink()
+    before = contents(folder)
+    said = swept("training.seed=0,1")
+    assert (said.code, states(said)) == (1, ["killed", "done"])
+    assert contents(folder) == before
 
 
 def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
-    (SWEEP / "0" / "model.safetensors").write_bytes(b"")
+    folder = folder_of("training.seed=0")
+    (folder / "model.safetensors").write_bytes(b"")
     said = swept("training.seed=0").ended(0)
     assert "done before, and not as it was written, so it runs again" in said.err
-    assert Path(said.json["jobs"][0]["run"]).name == "0_2"
+    assert Path(said.json["jobs"][0]["run"]) == folder
+    assert (folder_of("training.seed=0", earlier=True) / "model.safetensors").read_bytes() == b""
+
+
+def test_a_folder_under_another_jobs_name_is_not_taken(swept: Agt) -> None:
+    folder, other = folder_of("training.seed=0"), folder_of("training.seed=1")
+    shutil.rmtree(folder)
+    shutil.copytree(other, folder)
+    said = swept("training.seed=0").ended(0)
+    assert "it was written as" in said.err
+    assert said.json["jobs"][0]["done_before"] is False
 
 
 def test_changed_data_are_another_job(agt: Agt, tmp_path: Path) -> None:
@@ -133,9 +189,10 @@ def test_changed_data_are_another_job(agt: Agt, tmp_path: Path) -> None:
     table = ("dataset=table", "dataset.path=mine.csv", "dataset.label=y", "dataset.classes=['0','1']")
     start = ("train", "-m", *table, "+dataset.numeric={a: [-3, 3]}", "training.seed=0", "sweep=seeds", "--json")
     rows.to_csv(data, index=False)
-    assert agt(*start).code == 0
+    first = agt(*start).ended(0).json["jobs"][0]
     rows.assign(a=-rows["a"]).to_csv(data, index=False)
-    assert Path(agt(*start).json["jobs"][0]["run"]).name == "0_2"
+    second = agt(*start).ended(0).json["jobs"][0]
+    assert (second["run"] != first["run"], second["done_before"]) == (True, False)
 
 
 def test_sweep_that_another_process_runs_is_refused(swept: Agt) -> None:
@@ -150,32 +207,35 @@ def test_sweep_that_another_process_runs_is_refused(swept: Agt) -> None:
 
 def test_job_that_another_process_is_at_is_left_to_it(swept: Agt) -> None:
     """The dispatcher of an earlier call was killed, and what it started goes on."""
-    leave_running(SWEEP / "0")
-    lock = Lock(SWEEP / "0" / "lock")
+    folder = folder_of("training.seed=0")
+    leave_running(folder)
+    lock = Lock(folder / "lock")
     assert lock.take()
     said = swept("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["running", "done"])
     assert "1 of 2 jobs are not done (1 running, 1 done)" in said.err
-    assert not (SWEEP / "0_2").exists()
+    assert folder_of("training.seed=0") == folder, "and no other attempt"
 
 
 def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_draw(
     agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ("certify", "-m", f"run={trained}", "map_resolution=0", "sweep=maps", "--json")
-    here, folder = sweeps.LAUNCH["BasicLauncher"], Path("outputs/certify/maps_sweep/0")
+    here = sweeps.LAUNCH["BasicLauncher"]
 
     def twice(settings: Any, tasks: Any) -> Any:
         here(settings, tasks)
-        leave_running(folder)
+        (status,) = Path("outputs/certify/maps_sweep").glob("*/status.json")
+        leave_running(status.parent)
         return here(settings, tasks)
 
     with monkeypatch.context() as patch:
         patch.setitem(sweeps.LAUNCH, "BasicLauncher", twice)
         first = agt(*line)
     assert (first.code, states(first)) == (1, ["killed"])
-    assert "the same line runs it anew, beside it" in first.err
-    assert Path(agt(*line).json["jobs"][0]["run"]).name == "0_2"
+    assert "the same line sets it aside, and runs it anew" in first.err
+    (second,) = agt(*line).json["jobs"]
+    assert (second["run"], second["done_before"]) == (first.json["jobs"][0]["run"], False)
     again = agt(*line)
     assert (again.code, again.err.count("done before"), again.json["jobs"][0]["metrics"]["k_max"]) == (0, 1, 3)
 
@@ -186,7 +246,8 @@ def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.Mon
         patch.setitem(sweeps.LAUNCH, "BasicLauncher", lambda settings, tasks: [{}, *here(settings, tasks[1:])])
         said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["lost", "done"])
-    lost = f"job 0 (training.seed=0): lost: no record in {SWEEP / '0'}: it was not started, or the launcher lost it"
+    folder = said.json["jobs"][0]["run"]
+    lost = f"job 0 (training.seed=0): lost: no record in {folder}: it was not started, or the launcher lost it"
     assert f"agt: error: {lost}" in said.err.splitlines()
 
 
@@ -210,19 +271,13 @@ def test_launcher_that_breaks_down_starts_what_it_left(sweep: Agt, monkeypatch: 
     assert said.err.splitlines()[-1] == "agt: error: hydra/launcher=basic: ValueError: n_jobs == 0 has no meaning"
 
 
-def test_table_is_printed_and_written_as_a_page(agt: Agt) -> None:
+def test_table_is_printed_and_written(agt: Agt) -> None:
     said = agt("train", "-m", *TINY, "sweep=seeds", "training.lr=0.5,-1").ended(2)
     assert "sweep outputs/train/seeds_sweep: 1 done, 1 failed" in said.out
     assert said.out.splitlines()[-1] == f"table: {SWEEP / 'sweep.csv'}"
-    page, text = (SWEEP / "sweep.html").read_text(), (SWEEP / "sweep.md").read_text()
-    for words in (
-        "# Sweep seeds_sweep: agt train",
-        "For the data owner",
-        "training.lr: Input should be greater than 0, got -1",
-    ):
-        assert words in text
-    assert '<a href="0/report.html">0</a>' in page
-    assert '<a href="1/">1</a>' in page
+    table = pd.read_csv(SWEEP / "sweep.csv")
+    assert list(table["training.lr"]) == [0.5, -1]
+    assert "training.lr: Input should be greater than 0, got -1" in table["error"][1]
 
 
 def test_grammar_of_a_sweep() -> None:
@@ -238,6 +293,8 @@ def test_grammar_of_a_sweep() -> None:
         (("sweep=seeds",), "sweep=seeds names the folder of a sweep: add -m"),
         (("-m", "sweep=a/b"), "sweep=a/b: a sweep's name is letters"),
         (("-m", "hydra/sweeper=basic"), "hydra/sweeper=basic: another sweeper's jobs"),
+        (("-m", "hydra.sweeper.devices=[0,1]"), "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs"),
+        (("-m", "hydra.sweep.subdir=x"), "the folder of a sweep's job is named by what it computes"),
         (("-m", "training.seed=0,1", "training=nowhere"), "training"),
         (("-m", "training.lr=interval(0,1)"), "give the values of a sweep"),
         (("-m", "hydra.launcher.n_jobs=1,2", "hydra/launcher=joblib"), "give the values of a sweep"),
@@ -253,7 +310,7 @@ def test_sweep_that_cannot_be_leaves_nothing(agt: Agt, line: tuple[str, ...], wo
 def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -> None:
     """The second call's lines would count as what the first did: never erased, never answered."""
     for command, key in (("unlearn", "ids"), ("predict", "inputs")):
-        said = agt(command, "-m", f"run={home / SWEEP / '0'}", f"{key}=-", "sweep=lines")
+        said = agt(command, "-m", f"run={next((home / SWEEP).glob('*/status.json')).parent}", f"{key}=-", "sweep=lines")
         assert (said.code, f"{key}=-: jobs of a sweep" in said.err) == (2, True), said.err
 
 

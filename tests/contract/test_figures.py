@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from agt_cli._experiments.curves import Curves, curves
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -19,12 +20,10 @@ from agt_cli.report.figures import (
     LINES,
     LOOKS,
     STYLES,
-    Curves,
     Grid,
     _edges,
     _lines,
     _names,
-    curves,
     map_levels,
     ordered,
 )

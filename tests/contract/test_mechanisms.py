@@ -14,17 +14,19 @@ from typing import ClassVar
 import mpmath
 import numpy as np
 import pytest
+from grid_losses import true_loss
 from omegaconf import OmegaConf
 from scipy.special import ndtri
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
+from agt.mechanisms.mechanism import MECHANISMS, Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
+from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, build, keyword_schema, validate

@@ -21,9 +21,10 @@ from agt.bounds.interval import Interval
 from agt.bounds.network import Box
 from agt.bounds.rounding import Products, Rounding, corners
 from agt.bounds.rules import ConvRule, Gradient
-from agt.certificates.votes import Vote, certified_vote, published_vote
+from agt.certificates.votes import Vote, certified_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import QUANTA, ReferenceExtremes
+from agt.mechanisms.published import published_vote
 from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig

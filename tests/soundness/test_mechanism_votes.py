@@ -9,10 +9,11 @@ from scipy.special import ndtri
 from synthetic import refused
 
 from agt.certificates.stability import FARTHEST
-from agt.certificates.votes import certified_vote, published_vote
+from agt.certificates.votes import certified_vote
 from agt.errors import ConfigError
+from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.composition import GaussianDP, PureDP
-from agt.mechanisms.published import GaussianArgmax, NoisyArgmax
+from agt.mechanisms.published import published_vote
 from agt.numeric import SeededRandomness
 
 rng = np.random.default_rng

@@ -29,11 +29,12 @@ from agt.facts import grounds, proved, void
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
 from agt.mechanisms.mechanism import GaussianRule, N, rule_of
 from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
-from agt.mechanisms.published import NoisyArgmax, two_sided_geometric
+from agt.mechanisms.quantile import two_sided_geometric
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RemovalConfig

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings, strategies as st
 from scipy.special import ndtri, ndtri_exp
 
 from agt.errors import ConfigError
+from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.composition import (
     BLOCK,
     MAX_QUERIES,
@@ -34,7 +35,8 @@ from agt.mechanisms.composition import (
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
-from agt.mechanisms.published import CertifiedQuantile, GaussianArgmax, NoisyArgmax, ProposeTestRelease
+from agt.mechanisms.published import ProposeTestRelease
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import mills_delta, written
 from agt.training.loop import NoiseConfig, plan_noise

@@ -1,7 +1,6 @@
 """The rooms and the one direction of their imports; docs/architecture.md says what each room is for."""
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,7 +39,6 @@ ROOMS = (
     ("agt_audit",),
 )
 FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli", "agt_audit"}  # what the library has nothing of
-FOREIGN_FILES = {"info.py", "scripts/choose_recipe.py"}  # medmnist's, and one of an earlier revision
 
 
 def sources(folder: Path) -> list[Path]:
@@ -106,17 +104,3 @@ def test_every_module_of_the_commands_is_one_command() -> None:
     assert {*modules, "agt_cli._experiments.reproduce", "agt_audit.command"} == {
         command.module for command in usage.COMMANDS.values()
     }
-
-
-def test_a_module_that_a_docstring_names_is_there() -> None:
-    """Proofs lean on each other by name; scripts that are gone are named with their revision."""
-    home = Path(__file__).parents[2]
-    rooms = {room: sources(home / room) for room in ("agt", "agt_cli", "agt_audit", "experiments", "scripts", "tests")}
-    there = [path.as_posix() for room in rooms.values() for path in room]
-    lost = [
-        f"{path}: {name}"
-        for path in (path for room in ("agt", "agt_cli", "agt_audit", "experiments") for path in rooms[room])
-        for name in re.findall(r"[\w/]+\.py\b", path.read_text(encoding="utf-8"))
-        if not any(known.endswith(f"/{name}") for known in there) and name not in FOREIGN_FILES
-    ]
-    assert not lost

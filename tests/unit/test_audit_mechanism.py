@@ -13,11 +13,13 @@ import pytest
 
 import agt
 from agt.errors import ConfigError
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
-from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, CertifiedQuantile, NoisyArgmax, SmoothCauchy
+from agt.mechanisms.published import SmoothCauchy
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.numeric import SeededRandomness
 from agt_audit.mechanism import (
     NeighbourPair,

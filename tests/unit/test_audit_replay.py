@@ -10,21 +10,20 @@ import pytest
 from synthetic import ball
 
 from agt.api import Declared, fit
+from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.measurement import Measurement, TableValues
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import (
-    CertifiedQuantile,
     ExponentialMechanism,
-    GaussianArgmax,
     GlobalSensitivity,
     InverseSensitivity,
-    NoisyArgmax,
     ProposeTestRelease,
     SmoothCauchy,
     SmoothLaplace,
 )
+from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.statistics import Centre, NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights, release_weights
 from agt.models.model import Model

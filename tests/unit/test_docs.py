@@ -72,7 +72,7 @@ def test_every_cited_section_is_a_heading(folder: str) -> None:
 
 def test_pages_that_docstrings_name_exist() -> None:
     named = {(path, name) for path in SOURCES for text in docstrings(path) for name in re.findall(r"\b[a-z-]+\.md\b", text)}
-    pages = {page.name for page in PAGES} | {"report.md", "overview.md", "sweep.md"}  # what commands write
+    pages = {page.name for page in PAGES} | {"report.md", "overview.md"}  # what commands write
     assert {(str(path), name) for path, name in named if name not in pages} == set()
 
 
@@ -155,7 +155,7 @@ def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
     assert {"running.md", "erasure.md", "papers.md", "account.py", "sweeps.py", "baselines.py", "Makefile"} <= set(found)
     for name, words in found.items():
         for word in words:
-            pinned = name == "reach.py" and re.fullmatch(r"[\w-]+==[\d.]+", word)
+            pinned = name == "measurements.md" and re.fullmatch(r"[\w-]+==[\d.]+", word)
             options = name == "Makefile" and word in ("constraints.txt", "dist/*.whl", "wheel-check/lib")
             assert word in known | OTHERS or pinned or options, (name, word)
     everywhere = [path for path in INSTALLERS if path.name not in ("CHANGELOG.md", "pyproject.toml")]

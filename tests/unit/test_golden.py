@@ -44,6 +44,17 @@ def test_what_differs_is_found(trees: tuple[Path, Path], capsys: pytest.CaptureF
     assert "0.5000001" in capsys.readouterr().out
 
 
+def test_jobs_of_a_sweep_are_compared_by_their_numbers(trees: tuple[Path, Path]) -> None:
+    """Their folders' names depend on the code."""
+    for tree, name in zip(trees, ("a" * 24, "0123456789abcdef01234567"), strict=True):
+        (tree / "sweep" / name).mkdir(parents=True)
+        (tree / "sweep" / "sweep.csv").write_text(f"run,job\n{name},0\n")
+        (tree / "sweep" / name / "metrics.json").write_text("{}")
+    assert golden.compare(*trees) == []
+    (trees[1] / "sweep" / name / "metrics.json").write_text("1")
+    assert kinds(*trees) == {"sweep/0/metrics.json": "differs"}
+
+
 def test_hashes_may_follow_from_messages_and_from_nothing_else(trees: tuple[Path, Path]) -> None:
     before, after = trees
     (after / "run" / "manifest.json").write_text(f'{{"metrics.json": "{"b" * 64}"}}')

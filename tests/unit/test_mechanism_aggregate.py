@@ -7,7 +7,7 @@ import agt
 from agt.errors import ConfigError
 from agt.mechanisms.claims import prepare_quantile
 from agt.mechanisms.composition import PureDP
-from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile, two_sided_geometric
+from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile, two_sided_geometric
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
 

@@ -8,13 +8,15 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from grid_losses import true_loss
 
 from agt.errors import ConfigError
 from agt.mechanisms import composition
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.composition import GaussianDP
-from agt.mechanisms.mechanism import MAX_DISTANCE, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
+from agt.mechanisms.mechanism import MAX_DISTANCE, MECHANISMS, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
+from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness, SystemRandomness
 
 

@@ -10,9 +10,10 @@ from agt.certificates.box import grid_index
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
+from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import Output, claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
+from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
 from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")

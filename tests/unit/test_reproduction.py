@@ -40,8 +40,8 @@ from synthetic import make_head, make_recipe, make_records, make_training
 from agt.bounds.network import Box
 from agt.errors import ConfigError
 from agt.mechanisms.composition import PUBLISHED
+from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford
-from agt.mechanisms.published import MECHANISMS
 from agt.models.box import BoxModel
 from agt.numeric import gaussian_mu
 from agt.settings import BatchConfig, default_n_max

@@ -1,35 +1,19 @@
 """What each of several jobs at once gets of a machine: threads, a GPU of its own, and locks that other machines can see."""
 
 import os
-import subprocess
-import sys
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from agt.store import _apart
+from agt_cli import sweeps
 from agt_cli.configuration import compose_with_hydra
-from agt_cli.process import Share, visible_gpus
-
-TAKES = "import sys; from agt_cli.process import take_gpu; print(take_gpu(['7', '8'], print), flush=True); sys.stdin.read()"
-
-
-def test_a_killed_jobs_gpu_is_free_again(tmp_path: Path) -> None:
-    given = {"env": {**os.environ, "TMPDIR": str(tmp_path)}, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    jobs = [subprocess.Popen([sys.executable, "-c", TAKES], text=True, **given) for _ in range(2)]  # type: ignore[call-overload]
-    try:
-        first, second = (job.stdout.readline().strip() for job in jobs)
-        jobs.append(subprocess.Popen([sys.executable, "-c", TAKES], text=True, **given))  # type: ignore[call-overload]
-        waits = jobs[2].stdout.readline()
-        jobs[0].kill()
-        third = jobs[2].stdout.readline().strip()
-    finally:
-        for job in jobs:
-            job.kill()
-            job.communicate()
-    assert {first, second} == {"7", "8"}
-    assert (waits, third) == ("waits for a GPU: other jobs are at work on 7, 8\n", first)
+from agt_cli.process import visible_gpus
+from agt_cli.sweeps import _run_in_queues, take_share, threads_of_each
 
 
 @pytest.mark.parametrize(
@@ -41,14 +25,31 @@ def test_gpus_are_those_that_the_call_sees(monkeypatch: pytest.MonkeyPatch, give
 
 
 def test_threads_are_divided_unless_somebody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("joblib.cpu_count", lambda: 8)
+    monkeypatch.setattr(sweeps, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [Share.of_machine(jobs).threads for jobs in (1, 3, 100)] == [8, 2, 1]
+    assert [threads_of_each(jobs) for jobs in (1, 3, 100)] == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert Share.of_machine(2) == Share(None)
+    assert threads_of_each(2) is None
     config = {"compute": {"threads": 5, "device": "cpu"}}
-    Share(2, ("0",)).apply(config, print)
+    take_share(config, 2, "0")
     assert (config["compute"]["threads"], os.environ["OMP_NUM_THREADS"]) == (5, "3")
+
+
+def at_work(card: str, folder: Path) -> dict[str, Any]:
+    """A job: which card it was given, and whether another was at work on it."""
+    take_share({"compute": {"device": "cuda"}}, None, card)
+    seen = os.environ["CUDA_VISIBLE_DEVICES"]
+    mark = folder / seen
+    mark.touch(exist_ok=False)
+    time.sleep(0.2)
+    mark.unlink()
+    return {"card": seen}
+
+
+def test_job_n_runs_on_gpu_n_modulo_their_number_and_no_two_jobs_on_one(tmp_path: Path) -> None:
+    tasks = [partial(at_work, "7" if number % 2 == 0 else "8", tmp_path) for number in range(5)]
+    ended = _run_in_queues({}, tasks, 2)
+    assert [job["card"] for job in ended] == ["7", "8", "7", "8", "7"]
 
 
 def test_locks_that_stay_on_one_machine_tell_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""Records whose folder is named by the signature of what they compute: one look says if it was done.
+
+    SIGNATURE/                                 the record: finished, or at work
+    SIGNATURE_2026-01-31_12-00-00-000000/      an earlier attempt, by the time at which it was begun
+
+The jobs of a sweep are kept so (agt_cli/sweeps.py), and the runs of ``agt reproduce``
+(experiments/runs.py).
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agt.errors import ConfigError
+from agt_cli.report.finished import Run, open_run
+
+ENTRY = "signature"  # of env.json: a folder may have been renamed by hand
+
+
+def finished_record(folder: Path, command: str, signature: str) -> Run | None:
+    """Return the finished record in a folder, every file of it verified; None: there is none.
+
+    Args:
+        folder: named by the signature.
+        command: whose record it must be.
+        signature: which the record itself must have noted.
+
+    Raises:
+        ConfigError: a file is not what the run wrote, or the record is of another signature.
+    """
+    if Run.at(folder).state != "done":
+        return None
+    run = open_run(folder, command)
+    noted = run.environment.get(ENTRY)
+    if noted != signature:
+        raise ConfigError(f"{folder}: it was written as {noted}, the name of another result")
+    return run
+
+
+def may_be_at_work(folder: Path) -> bool:
+    """Return whether a process works in a folder, or may: where no lock tells, a record stays."""
+    run = Run.at(folder)
+    return run.status.get("state") == "running" and run.is_alive is not False
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Rename a record that is not to be used, and return its new folder; None: there was none.
+
+    A record is never written over. One that ``may_be_at_work`` must not come here: its process
+    would write into the folder of the next attempt.
+    """
+    if not folder.exists():
+        return None
+    run = Run.at(folder)
+    begun = run.moment if run.started else datetime.now(UTC)
+    return folder.rename(folder.with_name(f"{folder.name}_{begun:%Y-%m-%d_%H-%M-%S-%f}"))
