@@ -1,4 +1,4 @@
-"""agt predict of a file: questions, pay, draw, write, in this order; and answers from weights that were released earlier.
+"""agt predict of a file: questions, pay, draw, write, in this order.
 
 What the data owner is told before the draw (that labels would hardly be better than a constant) depends on private data
 in ways that no guarantee covers: it goes to the terminal (stderr) and into no file.
