@@ -178,7 +178,7 @@ def test_members_get_their_shards_in_order(threads: int) -> None:
 
 
 def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
-    assert EnsembleConfig(members=3) == EnsembleConfig(3, "agt", 1, "labels", None)
+    assert EnsembleConfig(members=3) == EnsembleConfig(3, "agt", "labels", None)
     for given in ({"vote": "margins"}, {"margin_clip": 1.0}):
         with pytest.raises(ConfigError, match="vote=margins needs margin_clip, a public constant"):
             EnsembleConfig(members=3, **given)
