@@ -208,7 +208,9 @@ class RunRecord(FolderWriter):
         if self.again is None:
             return {}
         before = self.again.environment
-        return {"argv": before.get("argv"), "resumed": [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]}
+        resumed = [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]
+        of_sweep = {key: before[key] for key in ("overrides", "signature") if key in before}
+        return {"argv": before.get("argv"), "resumed": resumed, **of_sweep}
 
     def _fail(self, text: str, code: int) -> None:
         for pending in self._reserved:

@@ -154,6 +154,15 @@ def test_killed_training_runs_again_and_its_old_record_is_kept(swept: Agt) -> No
     assert "resumed" not in json.loads((folder / "status.json").read_text())
 
 
+def test_killed_training_that_was_resumed_is_done(swept: Agt, agt: Agt) -> None:
+    folder = folder_of("training.seed=1")
+    leave_running(folder)
+    agt("train", f"resume={folder}", "-q").ended(0)
+    second = swept("training.seed=1,0").ended(0)
+    assert [job["done_before"] for job in second.json["jobs"]] == [True, True]
+    assert "resumed" in json.loads((folder / "status.json").read_text())
+
+
 def test_a_record_of_which_no_lock_tells_stays_where_it_is(swept: Agt) -> None:
     """Its process may live on another machine, and would write into the next attempt's folder."""
     folder = folder_of("training.seed=0")

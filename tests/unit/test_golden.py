@@ -46,7 +46,7 @@ def test_what_differs_is_found(trees: tuple[Path, Path], capsys: pytest.CaptureF
 
 def test_jobs_of_a_sweep_are_compared_by_their_numbers(trees: tuple[Path, Path]) -> None:
     """Their folders' names depend on the code."""
-    for tree, name in zip(trees, ("a" * 24, "0123456789abcdef01234567"), strict=True):
+    for tree, name in zip(trees, ("b1" * 12, "0123456789abcdef01234567"), strict=True):
         (tree / "sweep" / name).mkdir(parents=True)
         (tree / "sweep" / "sweep.csv").write_text(f"run,job\n{name},0\n")
         (tree / "sweep" / name / "metrics.json").write_text("{}")
