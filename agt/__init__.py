@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agt.api import Answers, Fitted, Published, fit, load
-    from agt.data.dataset import DataError
     from agt.data.labelled import Declared
+    from agt.data.records import DataError
     from agt.data.table import Columns
     from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError

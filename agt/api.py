@@ -165,7 +165,7 @@ class Fitted:
 
         Raises:
             ConfigError, DataError: another width, or a NaN; or a data frame that has other columns, or looks like another
-                population's than ``columns`` declares (``agt.data.dataset.population_mismatches``).
+                population's than ``columns`` declares (``agt.data.population.population_mismatches``).
         """
         return self.classes[self.model.predict(self._queries(x))]
 

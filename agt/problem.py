@@ -6,19 +6,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import Dataset
+from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.heads import HeadBuilder
 from agt.relations import RELATIONS, moving, rows_at_stake
 from agt.settings import CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan, Recipe
+from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
 from agt.training.learners import Learner
-from agt.training.linear import check_open, check_optimizer, rows_moved, settled
-from agt.training.loop import NoiseConfig, step_sensitivity
+from agt.training.noise import NoiseConfig, step_sensitivity
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import check_optimizer, rows_moved
+from agt.training.strength import check_open, settled
 
 MAX_VOTED = 2**15 - 1  # classes that a vote, of 16 bits, names
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.votes import count_votes
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
 from agt.models.linear import LinearModel

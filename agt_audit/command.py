@@ -13,9 +13,12 @@ from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
 from agt_cli.report.findings import AUDIT_FILE, Audit
-from agt_cli.report.finished import Run, check_edits, open_run
+from agt_cli.report.finished import Run
+from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import DIGESTS, PendingErasures, StateMonitor, people
+from agt_cli.runs.erased import people
+from agt_cli.runs.pending import PendingErasures, StateMonitor
+from agt_cli.runs.queries import DIGESTS
 
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),

@@ -48,7 +48,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA
 from agt.models.box import BoxModel, start_from
@@ -56,8 +56,10 @@ from agt.numeric import gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import Sums
 from agt.settings import schema
-from agt.training.batches import Recipe
-from agt.training.loop import DrawKey, Noise, NoiseConfig, NoisePlan, Sgd, Tensors, TrainingRun, draw_noise, noise_seed
+from agt.training.loop import Noise, Tensors, TrainingRun
+from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_seed
+from agt.training.recipe import Recipe
+from agt.training.sgd import DrawKey, Sgd
 from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
 from agt_audit.job import Audited, AuditInputs
 from agt_audit.neighbours import NOMINAL, neighbouring, with_added

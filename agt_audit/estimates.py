@@ -62,7 +62,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import betaincc, betainccinv, betaincinv, expit, logit, ndtr, ndtri
 
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect, midpoint, whole_midpoint
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least, number
 

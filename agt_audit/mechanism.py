@@ -34,10 +34,13 @@ import pandas as pd
 from pydantic import Field
 from scipy.special import expit, ndtri, ndtri_exp, softmax
 
-from agt.data.dataset import Records, pieces
+from agt.data.arrays import pieces
+from agt.data.records import Records
 from agt.errors import ConfigError
+from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.claims import Accounting, Claim, Counting, Labelling, WeightsMechanism, prepare_quantile
-from agt.mechanisms.composition import ROUND_UP as UPWARDS, Cost, GaussianDP, Guarantee, Lot
+from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
+from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile

@@ -26,7 +26,7 @@ import torch
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import EnsembleModel, Model, fit, fit_members, kind_of
@@ -35,8 +35,8 @@ from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards, worker_processes
-from agt.training.loop import learning_rate
 from agt.training.removal import minimise
+from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted
 EDITS_PER_WORKER = 24  # fewer are trained before a process has started

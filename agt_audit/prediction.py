@@ -40,12 +40,14 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from agt.certificates.votes import count_votes
-from agt.data.dataset import CONTENT, UNANSWERED, UNLABELLED, DataError, Records
+from agt.data.ids import CONTENT
+from agt.data.records import UNANSWERED, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
+from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
-from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.models.model import Model, fit
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
@@ -63,8 +65,9 @@ from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConf
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, write_trained
-from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun, gone_of
+from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64

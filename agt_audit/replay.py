@@ -50,7 +50,7 @@ from agt.mechanisms.claims import (
     prepare_quantile,
     prepare_weights,
 )
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
 from agt.mechanisms.quantile import CertifiedQuantile
@@ -59,7 +59,9 @@ from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
 from agt.settings import schema
 from agt.training.erm import TiltedErm
-from agt.training.loop import DrawKey, NoiseConfig, SgdStep, Tensors, TrainingRun
+from agt.training.loop import SgdStep, Tensors, TrainingRun
+from agt.training.noise import NoiseConfig
+from agt.training.sgd import DrawKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs
 from agt_audit.mechanism import LabellingPair, NeighbourPair, Side, between_roots, exact_loss, neighbours, segments

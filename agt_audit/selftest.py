@@ -21,7 +21,7 @@ from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
 from agt.mechanisms.claims import Labelling, OnProgress
-from agt.mechanisms.composition import ApproximateDP, GaussianDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import RandomizedResponse
@@ -35,7 +35,8 @@ from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
-from agt.training.loop import Noise, NoiseConfig
+from agt.training.loop import Noise
+from agt.training.noise import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt_audit.certificate import Auditor, Certificate
 from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training

@@ -35,7 +35,9 @@ from joblib import Parallel, delayed
 from pydantic import Field
 from safetensors.torch import load, save
 
-from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
+from agt.data.dataset import Dataset
+from agt.data.ids import keyed_hash, remix
+from agt.data.records import Records, fingerprint
 from agt.errors import AgtError, CheckError, ConfigError, first_line
 from agt.models.model import Model, fit, made_by
 from agt.numeric import COVER

@@ -50,8 +50,8 @@ from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
-from agt.data.dataset import Records
 from agt.data.erasure import families
+from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
 from agt.models.linear import RemovalModel
@@ -67,10 +67,13 @@ from agt_audit.neighbours import labels_of, members_margins
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
-from agt_cli.report.finished import open_run, run_lock
+from agt_cli.report.next_state import run_lock
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.erased import gone_of
+from agt_cli.runs.pending import PendingErasures
 from agt_cli.runs.prepare import Prepared, prepare
-from agt_cli.runs.queries import OpenedRun, PendingErasures, TrainedRun, gone_of
+from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start

@@ -35,7 +35,7 @@ from scipy.stats import chi2
 
 from agt.errors import ConfigError
 from agt.mechanisms.claims import head_of, prepare_weights
-from agt.mechanisms.composition import ApproximateDP, GaussianDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel

@@ -24,8 +24,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from agt.data.dataset import Dataset, DataSource, PublicRows, Records
+from agt.data.dataset import Dataset, DataSource, PublicRows
 from agt.data.embeddings import public_digest
+from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, declared, void
 from agt.settings import ChosenFrom

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
-from agt_cli import usage
+from agt_cli import completion, help_pages, usage
 from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size, write_any_text
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _dispatch(arguments: list[str]) -> int:
 def _answered_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
     """The exit code, where neither a configuration nor a console is needed: help, version, completion; else None."""
     if "completion" in arguments[: 1 + (arguments[:1] == ["help"])]:
-        return usage.completion([word for word in arguments if word != "completion"])
+        return completion.completion([word for word in arguments if word != "completion"])
     if "--version" in words:
         print(f"agt {agt_cli.__version__}")
         return 0
@@ -128,7 +128,7 @@ def _help(about: Sequence[str], code: int) -> int:
     name = about[0] if about and not about[0].startswith("-") else None
     if name is not None:
         _check_command(name, about[1:])
-    print(usage.overview() if name is None else usage.command_help(name, about[1:]))
+    print(help_pages.overview() if name is None else help_pages.command_help(name, about[1:]))
     return code
 
 
@@ -189,7 +189,7 @@ def _check_places(typed: Mapping[str, str]) -> None:
     Raises:
         ConfigError, DataMissing: as the command would.
     """
-    from agt_cli.report.finished import check_folder
+    from agt_cli.report.opening import check_folder
 
     typed = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
     run, release, path = (typed.get(key) for key in ("run", "release", "path"))

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agt.errors import ConfigError, nearest
 from agt.store import read_digest
-from agt_cli import usage
+from agt_cli import config_files, usage
 from agt_cli.errors import explain
 
 SUBMITIT = {  # of every cluster
@@ -55,7 +55,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
 
 
 class PackedGroups(ConfigSource):
-    """The groups whose options lie in one file each (``usage.packed``)."""
+    """The groups whose options lie in one file each (``config_files.packed``)."""
 
     @staticmethod
     def scheme() -> str:
@@ -65,24 +65,24 @@ class PackedGroups(ConfigSource):
         if not self.is_config(config_path):
             raise ConfigLoadError(f"no option {config_path}")
         group, _, name = config_path.rpartition("/")
-        text = usage.packed()[group][name.removesuffix(".yaml")]
+        text = config_files.packed()[group][name.removesuffix(".yaml")]
         return ConfigResult(self.provider, f"packed://{group}", OmegaConf.create(text), self._get_header_dict(text))
 
     def available(self) -> bool:
         return True
 
     def is_group(self, config_path: str) -> bool:
-        return not config_path or any(f"{group}/".startswith(f"{config_path}/") for group in usage.packed())
+        return not config_path or any(f"{group}/".startswith(f"{config_path}/") for group in config_files.packed())
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.rpartition("/")
-        return name.removesuffix(".yaml") in usage.packed().get(group, {})
+        return name.removesuffix(".yaml") in config_files.packed().get(group, {})
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """The options of a group, and the groups inside it."""
         start = f"{config_path}/" if config_path else ""
-        inside = {group.removeprefix(start).partition("/")[0] for group in usage.packed() if group.startswith(start)}
-        found = {ObjectType.GROUP: inside, ObjectType.CONFIG: {*usage.packed().get(config_path, {})}}
+        inside = {group.removeprefix(start).partition("/")[0] for group in config_files.packed() if group.startswith(start)}
+        found = {ObjectType.GROUP: inside, ObjectType.CONFIG: {*config_files.packed().get(config_path, {})}}
         return sorted(found[results_filter] if results_filter in found else set().union(*found.values()))
 
 
@@ -92,7 +92,7 @@ class UserConf(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the packed groups, and the folder that is there when a configuration is composed."""
         search_path.append("agt", "packed://groups")
-        if folder := usage.user_conf():
+        if folder := config_files.user_conf():
             search_path.append("user", f"file://{folder}")
 
 
@@ -144,7 +144,7 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
 
 @contextmanager
 def library() -> Iterator[Hydra]:
-    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+    with initialize_config_dir(str(config_files.config_dir()), version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         yield hydra

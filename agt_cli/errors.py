@@ -11,7 +11,7 @@ from typing import Any
 
 from agt.errors import AgtError, CheckError, ConfigError, nearest
 from agt.store import flat
-from agt_cli import usage
+from agt_cli import config_files, usage
 
 _NAMES = (
     "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they go into a file "
@@ -79,7 +79,7 @@ def _broken_file(error: BaseException) -> str | None:
         begun = f" ({error.context} from line {error.context_mark.line + 1} on)" if error.context_mark else ""
         return f"{where}: {error.problem or error.context}{begun}: repair it, or quote special characters"
     if isinstance(error, YAMLError | UnicodeDecodeError):
-        folder = usage.user_conf()
+        folder = config_files.user_conf()
         unread = [str(path) for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)] if folder else []
         return (
             f"{', '.join(unread) or 'a configuration file'}: no text in UTF-8 without control characters: save it as that"
@@ -146,17 +146,17 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
         if not group:
             return f"'{word}' is no setting: settings are KEY=VALUE"
         no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
-        if "group override must be" in str(error) and group in usage.groups(config) and no_name:
-            return f"{word}: choose one by its name{nearest('', usage.options(group))}"
+        if "group override must be" in str(error) and group in config_files.groups(config) and no_name:
+            return f"{word}: choose one by its name{nearest('', config_files.options(group))}"
     return _one_line(error)
 
 
 def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     """A suffix saying how a word that is no setting was probably meant."""
-    groups = usage.groups(config)
+    groups = config_files.groups(config)
     if word in groups:
-        return f"; did you mean '{word}=NAME'?{nearest('', usage.options(word))}"
-    choices = [group for group in groups if word in usage.options(group)]
+        return f"; did you mean '{word}=NAME'?{nearest('', config_files.options(word))}"
+    choices = [group for group in groups if word in config_files.options(group)]
     if choices:
         return f"; did you mean '{'dataset' if 'dataset' in choices else choices[0]}={word}'?"
     keys = _keys(config, overrides)
@@ -175,7 +175,7 @@ def _missing_option(error: Any) -> str:
         return _one_line(error)
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
         return instead
-    known = nearest(option, error.options or usage.options(group))
+    known = nearest(option, error.options or config_files.options(group))
     if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
         own = "give training=NAME, or let your own dataset begin with defaults: [table, _self_] (or embeddings)"
         return f"there are no training settings named '{option}': {own}{known}"
@@ -187,7 +187,7 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     added = message.rpartition("To append to your config use ")[2]
     if key in _keys(config, overrides):
         return f"'{key}' takes new entries with a plus sign: '{added}'"
-    if "/" in key and key in usage.groups(config):
+    if "/" in key and key in config_files.groups(config):
         return f"{key}: public features stand in front of a linear head: add model=linear certificate=stability (or erm)"
     return f"unknown key '{key}'{_known_key(key, config, overrides)}"
 
@@ -208,7 +208,7 @@ def _keys(config: str, overrides: Sequence[str]) -> list[str]:
     """Every key of the configuration, groups as the command line chooses them; its other settings are left out."""
     from agt_cli.configuration import compose_unresolved
 
-    groups = usage.groups(config)
+    groups = config_files.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
     try:
         leaves = [key.split(".") for key in flat(compose_unresolved(config, choices))]

@@ -24,10 +24,13 @@ from agt.errors import AgtError, ConfigError
 from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.store import MANIFEST_FILE as MANIFEST, file_sha256, places
 from agt.targets import targets_of, trusting
-from agt_cli import usage
+from agt_cli import config_files, usage
 from agt_cli.process import current_team
 from agt_cli.report.console import Console
-from agt_cli.report.finished import check_not_replaced, home_of, manifest_digest, open_run, resolve_latest
+from agt_cli.report.finished import manifest_digest
+from agt_cli.report.found import resolve_latest
+from agt_cli.report.opening import open_run
+from agt_cli.report.replaced import check_not_replaced, home_of
 
 
 @contextmanager
@@ -140,7 +143,7 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
 
 def _user_settings() -> Iterator[object]:
     """Yield what each YAML file in the user's own ./conf holds; one that cannot be read names no code."""
-    folder = usage.user_conf()
+    folder = config_files.user_conf()
     for path in folder.rglob("*.yaml") if folder else ():
         with suppress(OSError, ValueError, yaml.YAMLError):
             yield yaml.safe_load(path.read_bytes())

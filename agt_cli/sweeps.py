@@ -41,7 +41,8 @@ from agt_cli.jobs import (
 from agt_cli.process import VISIBLE_GPUS, raising_terminated, visible_gpus
 from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
 from agt_cli.report.console import Console, cell
-from agt_cli.report.finished import LOCK, Run, jobs_of
+from agt_cli.report.finished import LOCK, Run
+from agt_cli.report.found import jobs_of
 from agt_cli.report.record import csv_bytes
 
 Task = Callable[[], dict[str, Any]]

@@ -5,20 +5,13 @@ Nothing here imports torch, Hydra or a task, so that help is immediate.
 
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import TextWrapper, dedent
 
 import agt_cli
 from agt.errors import ConfigError, nearest
+from agt_cli.config_files import experiments_dir, options
 
-DESCRIPTION = "Certified private machine learning: train with bounds, certify predictions."
 FLAGS = (
     ("--json", "one JSON object on stdout, and nothing else there"),
     ("-q", "no progress and no hints"),
@@ -26,45 +19,43 @@ FLAGS = (
     ("--version", "print the version"),
     ("-h, --help", "this help; after a command, the command's"),
 )
-HYDRA = (
-    ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
-    ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
-    ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
-    ("--cfg job", "print the composed configuration instead of running"),
-)
-SWEEPS = (
-    ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
-    ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
-    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, slurm (which need submitit)"),
-)
-ALSO = (
-    ("help COMMAND", "the same as agt COMMAND --help"),
-    ("completion SHELL", 'completion for bash, zsh or fish: eval "$(agt completion bash)" in ~/.bashrc installs it'),
-)
+
 OPTIONS = (
     *("--json", "-q", "--quiet", "-v", "--verbose", "--version", "--help"),
     *("--multirun", "--cfg", "--resolve", "--hydra-help", "--config-dir"),
 )
+
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 """Hydra's options that take the word after them."""
 
 _LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
+
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
+
 _AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+
 _TUBE = (
     "the curvature tube was removed, because a linear head went at least as far at equal accuracy: "
     "use certificate=stability model=linear, or certificate=votes"
 )
+
 _NO_FOURIER = "fourier features were removed: use landmarks, which need rows that are declared public"
+
 _NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
+
 _NO_TRIALS = "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
+
 _SIGNED = "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks it (docs/trust.md)"
+
 _RELEASED = "weights that were released answer by themselves: agt predict release=FOLDER, the folder release/ of their run"
+
 _SHADOWS = (
     "agt audit shadows was removed: agt audit membership trains the shadow models, and agt audit memorisation of the "
     "same run uses them again"
 )
+
 _POISONS = "agt audit prediction has no poisoned records any more: leave it out; every other attack is as it was"
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -107,11 +98,16 @@ OLD_SPELLINGS = {
 GROUP=NAME, for which a command's word stands, too."""
 
 _NAME = re.compile(r"\w[\w.-]*")
+
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
+
 QUOTES = "'\""
+
 PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "head", "resume", "unreadable")
 """Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
+
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
+
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
 
 
@@ -350,30 +346,6 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-@cache
-def config_dir() -> Path:
-    """The configuration: inside the package if installed from a wheel, beside it in a source tree."""
-    return _folder("conf")
-
-
-def user_conf() -> Path | None:
-    """The user's own configuration, ./conf; None where there is none, or it is the package's."""
-    folder = Path("conf").absolute()
-    return folder if folder.is_dir() and not folder.samefile(config_dir()) else None
-
-
-@cache
-def experiments_dir() -> Path:
-    """What the papers' figures and tables need, found the same way."""
-    return _folder("experiments")
-
-
-def _folder(name: str) -> Path:
-    package = Path(agt_cli.__file__).resolve().parent
-    inside = package / f"_{name}"
-    return inside if inside.is_dir() else package.parent / name
-
-
 def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     """The rest of a command line with the command's words as settings; they may stand anywhere in it.
 
@@ -475,229 +447,3 @@ def quoted(value: str) -> str:
     """
     value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
     return "'" + re.sub(r"(\\*)('|$)", lambda tail: 2 * tail[1] + ("\\'" if tail[2] else ""), value) + "'"
-
-
-def overview() -> str:
-    """The text of ``agt --help``."""
-    commands = [(name, command.help) for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            DESCRIPTION,
-            "",
-            "usage: agt COMMAND [WORD ...] [KEY=VALUE ...] [options]",
-            *_section("commands", commands),
-            *_section("also", ALSO),
-            *_section("options", FLAGS),
-            "",
-            "agt COMMAND --help lists a command's examples and settings.",
-            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted,",
-            "143 terminated (SIGTERM), 129 hung up (SIGHUP)",
-        ]
-    )
-
-
-def command_help(name: str, rest: Sequence[str] = ()) -> str:
-    """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings.
-
-    Args:
-        rest: of the command line; what it chooses of a group (``agt audit mechanism``, ``mechanism=gaussian_margin``) is
-            told with its settings.
-    """
-    command = COMMANDS[name]
-    usage = ["", *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words))]
-    usage = usage if command.words else []
-    lines = [f"agt {name}: {command.help}", *usage, "", "examples:", *(f"  {line}" for line in command.examples)]
-    for group in groups(command.config):
-        lines += _section(f"{group}=", [(option, summary(text)) for option, text in options(group).items()])
-    lines += _section("settings", _settings(_lines(command.config)))
-    for group, option in _chosen(name, rest):
-        inside = _settings(options(group)[option].splitlines())
-        own = [(f"{group}.{setting}", about) for setting, about in inside if not setting.startswith("_target_=")]
-        lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
-    lines += _section("ways to change and combine them", HYDRA + SWEEPS * command.recorded)
-    return "\n".join([*lines, *_section("options", FLAGS)])
-
-
-def _ways(words: Sequence[Word]) -> list[str]:
-    """How the words of a command may follow each other, as help shows it."""
-    starts = [word.after for word in words if word.after] or [""]
-    return [
-        " ".join(start if start in word.known else "|".join(word.known) for word in words if word.after in ("", start))
-        for start in starts
-    ]
-
-
-def groups(config: str) -> list[str]:
-    """The configuration groups that a command's primary file chooses from, last those inside them
-    (``certificate/features``); Hydra's own left out."""
-    chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
-    below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
-    names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
-    return [*below, *names, *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/"))]
-
-
-@cache
-def packed() -> dict[str, dict[str, str]]:
-    """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or experiments/conf/.
-
-    Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is that file's head.
-    """
-    found: dict[str, dict[str, str]] = {}
-    for folder in (config_dir() / "groups", experiments_dir() / "conf" / "groups"):
-        for path in sorted(folder.rglob("*.yaml")):
-            group = found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), {})
-            for part in re.split(r"\n\n(?=[#\w])", path.read_text(encoding="utf-8").rstrip("\n")):
-                head, name, body = re.split(r"^(\w+):\n", part, maxsplit=1, flags=re.MULTILINE)
-                group[name] = head + dedent(body) + "\n"
-    return found
-
-
-def options(group: str) -> dict[str, str]:
-    """Option name -> YAML text, for one group: the package's own, and behind them those of the working directory."""
-    folders = [folder for folder in (user_conf(), config_dir()) if folder]
-    paths = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
-    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()}
-    return dict(sorted({**texts, **packed().get(group, {})}.items()))
-
-
-def is_own(group: str, option: str) -> bool:
-    """Whether agt itself has this option of a group; with an empty group, this primary file."""
-    return option in packed().get(group, {}) or (config_dir() / group / f"{option}.yaml").exists()
-
-
-def summary(text: str) -> str:
-    """What a configuration file says it is: its first comment that is no directive."""
-    for line in text.splitlines():
-        if line.startswith("# ") and not line.startswith("# @package"):
-            return line.removeprefix("# ")
-    return ""
-
-
-def _chosen(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(group, option) of what a command line chooses, by a word or by GROUP=NAME; what there is not is left out."""
-    chosen = dict(word.split("=", 1) for word in rest if "=" in word)
-    chosen |= {word.key: given for word, given in words_of(name, [rest[place] for place in bare_words(rest)])[0]}
-    known = (group for group in groups(COMMANDS[name].config) if chosen.get(group) in options(group))
-    yield from ((group, chosen[group]) for group in known)
-
-
-def _settings(lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Top-level ``key: value`` lines with the comment above or behind each; those of a block with the comment behind."""
-    settings, comment, block = [], "", ""
-    for before, line in pairwise(["", *lines]):
-        if line.startswith("# "):
-            text = line.removeprefix("# ")
-            comment = f"{comment} {text}" if before.startswith("# ") else text
-        elif block and line.startswith("  "):
-            setting, _, about = line.strip().partition(" # ")
-            settings.append((f"{block}.{setting.strip().replace(': ', '=', 1)}", about))
-        elif line and not line.startswith((" ", "#", "defaults:")):
-            setting, _, about = line.partition(" # ")
-            block = line.removesuffix(":") if line.endswith(":") else ""
-            settings += [] if block else [(setting.strip().replace(": ", "=", 1), about or comment)]
-            comment = "" if setting.startswith("_target_") else comment  # that was the whole file's
-    return settings
-
-
-def _lines(config: str) -> list[str]:
-    return (config_dir() / f"{config}.yaml").read_text(encoding="utf-8").splitlines()
-
-
-def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], ...]") -> list[str]:
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in rows]
-    if sys.stdout.isatty():  # else a line stays one, as grep wants it
-        broken = TextWrapper(max(get_terminal_size().columns, width + 44), subsequent_indent=" " * (width + 4))
-        lines = [part for line in lines for part in broken.wrap(line)]
-    return ["", f"{title}:", *lines] if rows else []
-
-
-# -- what a shell completes: names of files are its own --------------------------------------------------------------------
-
-SCRIPTS = {
-    "bash": r"""# completion of agt for bash; in ~/.bashrc: eval "$(agt completion bash)"
-_agt_complete() {
-    local line
-    COMPREPLY=()
-    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
-        "${COMP_WORDS[0]}" completion --query bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac
-    return 0
-}
-complete -o default -F _agt_complete agt""",
-    "zsh": r"""# completion of agt for zsh; in ~/.zshrc, after compinit: eval "$(agt completion zsh)"
-_agt_complete() {
-    local -a open whole
-    local line
-    while IFS= read -r line; do
-        case "$line" in *=) open+=("$line") ;; *) whole+=("$line") ;; esac
-    done < <("${words[1]}" completion --query zsh "${(@)words[2,CURRENT]}" 2>/dev/null)
-    (( ${#open} )) && compadd -S '' -- "${open[@]}"
-    (( ${#whole} )) && compadd -- "${whole[@]}"
-    (( ${#open} + ${#whole} )) || { compset -P '*='; _files }
-}
-compdef _agt_complete agt""",
-    "fish": r"""# completion of agt for fish; in ~/.config/fish/config.fish: agt completion fish | source
-complete -c agt -a '(agt completion --query fish (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'""",
-}
-INSTALL = (
-    'eval "$(agt completion bash)" completes in this bash; the same line in ~/.bashrc in every one (zsh, fish: likewise)'
-)
-
-
-def completion(arguments: Sequence[str]) -> int:
-    """``agt completion SHELL`` prints what the shell is to load; the shell then asks with ``--query``.
-
-    Raises:
-        ConfigError: no shell is named, or one that has no script.
-    """
-    if arguments[:1] == ["--query"]:
-        typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(arguments[2:])).split("\0")  # bash cuts words at = and : as well
-        done = typed[-1].rfind("=") + 1 if arguments[1] == "bash" else 0
-        with suppress(Exception):  # whatever a user's own file holds: nobody asked for a message here
-            for candidate in sorted(set(candidates(typed))):
-                print(candidate[done:])
-        return 0
-    shell = next((word for word in arguments if not word.startswith("-")), "")
-    if {"-h", "--help", "help"} & set(arguments):
-        print(f"usage: agt completion {'|'.join(SCRIPTS)}\n\n{INSTALL}")
-    elif shell in SCRIPTS:
-        print(SCRIPTS[shell])
-    else:
-        missing = f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}" if shell else f"which shell: {', '.join(SCRIPTS)}?"
-        raise ConfigError(f"agt completion: {missing}; {INSTALL}")
-    return 0
-
-
-def candidates(words: Sequence[str]) -> list[str]:
-    """What the last word may become.
-
-    Args:
-        words: those behind ``agt``, the last one as far as it was typed.
-    """
-    *before, typed = words
-    line = [word for word in before if word not in ("-q", "-v", "--quiet", "--verbose", "--json")]
-    known: Iterable[str] = ()
-    if typed.startswith("-"):
-        known = OPTIONS
-    elif not line or line == ["help"]:
-        known = (*COMMANDS, *([] if line else ["help", "completion"]))
-    elif line == ["completion"]:
-        known = SCRIPTS
-    elif line[0] in COMMANDS:
-        known = _open_settings(line[0], line[1:], typed)
-    return [word for word in known if word.startswith(typed)]
-
-
-def _open_settings(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
-    """A word that the command takes, a group, or an option of one."""
-    known = groups(COMMANDS[name].config)
-    group, equals, _ = typed.partition("=")
-    if equals:
-        yield from (f"{group}={option}" for option in (options(group) if group in known else ()))
-        return
-    _, missing = words_of(name, [before[place] for place in bare_words(before)])
-    if missing:
-        yield from () if missing.free else missing.known
-        return
-    yield from (f"{group}=" for group in known)

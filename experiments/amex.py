@@ -36,10 +36,12 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import Field
 
-from agt.data.dataset import DataError, hash_split, row_words
+from agt.data.arrays import row_words
 from agt.data.embeddings import read_prepared
 from agt.data.files import NULLS, open_columns, require
+from agt.data.ids import hash_split
 from agt.data.labelled import class_indices
+from agt.data.records import DataError
 from agt.errors import DataMissing, first_line, nearest
 from agt.settings import Count, schema
 from agt.store import resolve

@@ -76,9 +76,9 @@ from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.mechanisms.composition import ApproximateDP, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, PureDP
 from agt.mechanisms.objective import Shape, release_objective
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.numeric import SeededRandomness, gaussian_mu, labels_of
@@ -93,9 +93,12 @@ from agt.settings import (
     RelationConfig,
     TrainingConfig,
 )
-from agt.training.batches import BatchPlan, Recipe
+from agt.training.batches import BatchPlan
 from agt.training.erm import NORM_SLACK, TiltedErm, solve
-from agt.training.loop import NoiseConfig, Sgd, descend, draw_noise, learning_rate, plan_noise, step_sensitivity, train
+from agt.training.loop import train
+from agt.training.noise import NoiseConfig, draw_noise, plan_noise, step_sensitivity
+from agt.training.recipe import Recipe
+from agt.training.sgd import Sgd, descend, learning_rate
 
 RECORD = "one record added or removed"
 LABEL = "one record's label changed; features, and which records there are, are not protected"

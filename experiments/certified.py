@@ -20,7 +20,7 @@ from torch import nn
 
 from agt.bounds.network import Box
 from agt.errors import ConfigError
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford, weights_accuracy
 from agt.mechanisms.weights import weights_budget

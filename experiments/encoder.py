@@ -32,7 +32,9 @@ from torch.nn import functional as F
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.data.dataset import DataError, Dataset, Records, content_ids
+from agt.data.dataset import Dataset
+from agt.data.ids import content_ids
+from agt.data.records import DataError, Records
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import DataError
 from agt.data.embeddings import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
+from agt.data.records import DataError
 from agt.errors import AgtError, ConfigError
 from agt.store import Lock, file_sha256, flat, seal, write_atomic
 

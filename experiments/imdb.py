@@ -17,9 +17,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from agt.data.dataset import DataError, content_ids, hash_split, row_words
+from agt.data.arrays import row_words
 from agt.data.files import open_columns, require
+from agt.data.ids import content_ids, hash_split
 from agt.data.labelled import class_indices
+from agt.data.records import DataError
 from agt.errors import AgtError, ConfigError, DataMissing, first_line
 from agt.settings import Count, schema
 from agt.store import resolve

@@ -30,8 +30,8 @@ from agt.mechanisms.composition import BOUNDS, PUBLISHED
 from agt.models.box import start_from
 from agt.models.model import Model
 from agt.settings import STRICT, Positive, RelationName, validate
+from agt_cli.config_files import experiments_dir
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.usage import experiments_dir
 
 from .baselines import Bench
 from .figures import Draw

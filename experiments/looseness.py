@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.model import Model, fit
 from agt.settings import Count

@@ -32,7 +32,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import Dataset
+from agt.data.records import Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, Evidence, afford, weights_accuracy

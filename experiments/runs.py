@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.conditions import Condition
-from agt.data.dataset import keyed_hash
+from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.planning import Evidence
 from agt.mechanisms.published import published_vote

@@ -43,10 +43,10 @@ from torch import nn
 from agt.bounds import rounding
 from agt.certificates.box import certify
 from agt.data.blobs import Blobs
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.batches import Recipe
 from agt.training.loop import TrainingRun, train
+from agt.training.recipe import Recipe
 
 CLIP = 0.04
 Row = dict[str, Any]

@@ -38,7 +38,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import agt
-from agt.data.dataset import uniform
+from agt.data.ids import uniform
 from agt.data.table import Encoding
 
 FOLDS = 5

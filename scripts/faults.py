@@ -47,7 +47,7 @@ from agt.ledger.ledger import Ledger
 from agt.store import unseal_manifest
 from agt_cli import cli, configuration
 from agt_cli.configuration import compose_with_hydra
-from agt_cli.report.finished import open_run
+from agt_cli.report.opening import open_run
 from agt_cli.unlearn.log import Log, state_of
 
 TRAINED = ("dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference", "compute.threads=1")

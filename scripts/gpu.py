@@ -38,6 +38,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from agt.training import transfer
+
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
@@ -47,7 +49,6 @@ from agt.bounds.interval import Interval  # noqa: E402
 from agt.kernels.reference import QUANTA, ReferenceKernel  # noqa: E402
 from agt.relations import RELATIONS  # noqa: E402
 from agt.settings import BatchConfig  # noqa: E402
-from agt.training import batches  # noqa: E402
 from agt.training.loop import TrainingRun, train  # noqa: E402
 
 HEAD = "| job | what | measured | against | ratio | remark |\n|---|---|---|---|---|---|\n"
@@ -224,13 +225,13 @@ def step(dry: bool, seconds: float) -> Rows:
 
 
 def streamed(dry: bool, seconds: float) -> Rows:
-    n, hidden, share, times = 200 if dry else 500_000, 4 if dry else 128, batches.RESIDENT, list[float]()
+    n, hidden, share, times = 200 if dry else 500_000, 4 if dry else 128, transfer.RESIDENT, list[float]()
     data, model = bench.records(n, 188), bench.head(188, hidden, hidden, 1)
-    for name, batches.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
+    for name, transfer.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
         run = bench.make_run(data, model, range(8), device=where(dry), memory_mb=16384)
         times.append(measured(bench.one_step(run), dry, 1))
         yield row(f"{n:,} x 188, MLP 128-128, 8 k, records {name}", times[-1], remark=peak(dry))
-    batches.RESIDENT = share
+    transfer.RESIDENT = share
     yield row("streamed against held", times[1], times[0], times[1] / times[0])
 
 

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from agt_cli.report.finished import open_run
+from agt_cli.report.opening import open_run
 from agt_cli.unlearn.log import Log, state_of
 
 TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json", "lock")

@@ -17,13 +17,13 @@ from hydra.core.default_element import ResultDefault
 from hydra.plugins.config_source import ConfigResult
 from matplotlib.figure import Figure
 
-from agt_cli import usage
+from agt_cli import config_files
 
 SAVE = Figure.savefig
 LOAD = ConfigRepository.load_config
 LIST = defaults_list._create_defaults_list
 MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
-CONF = f"file://{usage.config_dir()}"
+CONF = f"file://{config_files.config_dir()}"
 MADE: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and what was asked for
 
 

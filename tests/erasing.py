@@ -8,10 +8,12 @@ import numpy as np
 from agt.models.model import fit
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.console import Console
-from agt_cli.report.finished import commit, open_run, run_lock
+from agt_cli.report.next_state import commit, run_lock
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
+from agt_cli.runs.erased import environment_facts, key_of, prepare_without
 from agt_cli.runs.prepare import write_trained
-from agt_cli.runs.queries import TrainedRun, environment_facts, key_of, prepare_without
+from agt_cli.runs.queries import TrainedRun
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry, as_words
 from agt_cli.unlearn.methods import ErasureJob, Method, pending
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
-from agt.mechanisms.composition import Allowance, PureDP
+from agt.mechanisms.budget import Allowance
+from agt.mechanisms.guarantees import PureDP
 
 DATA, EPS = "d" * 32, 0.01
 CHARGE = Charge(PureDP(EPS), "labels", "randomized_response", "sha256:" + "a" * 64, DATA, "add_remove")

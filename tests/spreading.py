@@ -27,7 +27,7 @@ from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
 from agt.models.model import fit
 from agt.training.checkpoint import CheckpointState, Nowhere
-from agt.training.loop import NoiseConfig
+from agt.training.noise import NoiseConfig
 
 SIZES = (2, 3)
 FEW_STEPS: dict[str, Any] = {"certificate": "stability", "batch": {"count": 2}, "epochs": 2, "lr": 0.1}

@@ -3,7 +3,9 @@
 from hashlib import sha256
 from pathlib import Path
 
-from agt_cli.report.finished import Run, commit, open_run, run_lock
+from agt_cli.report.finished import Run
+from agt_cli.report.next_state import commit, run_lock
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, HashKey, Log, RequestEntry, as_words
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from agt import relations
 from agt.bounds.interval import Interval
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.models.heads import HeadConfig
 from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.batches import Recipe
+from agt.training.recipe import Recipe
 
 KERNELS = ("reference", "cpu")
 RELATIONS = tuple(name for name, relation in relations.RELATIONS.items() if not (relation.labels or relation.features))

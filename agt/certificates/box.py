@@ -48,8 +48,8 @@ from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
-from agt.training.batches import Recipe
 from agt.training.loop import OnProgress, counted
+from agt.training.recipe import Recipe
 
 REACH = 2**10
 """As many edits as a margin vote looks at; a public constant."""

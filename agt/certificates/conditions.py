@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agt.data.dataset import Dataset, size_fact
+from agt.data.dataset import Dataset
+from agt.data.meanings import size_fact
 from agt.facts import Fact, Grounds, Standing, grounds, grounds_of, proved, void
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan, Recipe
+from agt.training.batches import BatchPlan
+from agt.training.recipe import Recipe
 
 NAMES = {  # d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for votes
     "a": ("dense grid",),

@@ -39,7 +39,8 @@ from agt.certificates.box import Certificates, Envelope
 from agt.errors import UnsoundError
 from agt.numeric import UNIT, labels_of, logits_of, margins_of, signed_margins
 from agt.settings import RelationName
-from agt.training.linear import LinearTrained, margin_rounding
+from agt.training.linear import LinearTrained
+from agt.training.sensitivity import margin_rounding
 
 FARTHEST = 2**31
 """Stable distances are capped here, a public constant, which keeps them 1-Lipschitz. Sums of those of 10,000 members are

@@ -6,9 +6,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from agt.data.dataset import Dataset, Plane, Records, default_ids, label_free_facts, records
+from agt.data.dataset import Dataset, Plane
 from agt.data.files import ColumnReader, open_columns, same_shape
+from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
+from agt.data.meanings import label_free_facts
+from agt.data.records import Records, records
 from agt.facts import grounds, proved
 from agt.settings import Positive, schema
 

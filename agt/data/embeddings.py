@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agt.data.dataset import DataError, Dataset, Records, features_fact
+from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
 from agt.data.files import ColumnReader, arrays_in, same_shape
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.meanings import features_fact
+from agt.data.records import DataError, Records
 from agt.errors import DataMissing
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import Positive, schema

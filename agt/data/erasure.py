@@ -18,7 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agt.data.dataset import CONTENT, DataError, Dataset, DataSource, Records, content_ids, row_words
+from agt.data.arrays import row_words
+from agt.data.dataset import Dataset, DataSource
+from agt.data.ids import CONTENT, content_ids
+from agt.data.records import DataError, Records
 from agt.facts import Fact, Grounds, Standing, declared, proved, void
 
 IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -33,7 +33,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from agt.data.dataset import ROWS, DataError, most_frequent, not_finite, row_words
+from agt.data.arrays import ROWS, not_finite, row_words
+from agt.data.ids import most_frequent
+from agt.data.records import DataError
 from agt.errors import DataMissing, first_line, nearest
 from agt.settings import schema
 from agt.store import locate

@@ -20,20 +20,12 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from agt.data.dataset import (
-    UNLABELLED,
-    DataError,
-    Dataset,
-    Records,
-    classes_fact,
-    default_ids,
-    hash_split,
-    records,
-    split_fact,
-    uniform,
-)
+from agt.data.dataset import Dataset
 from agt.data.files import ColumnReader, open_columns, same_length, same_shape
+from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
+from agt.data.meanings import classes_fact, split_fact
+from agt.data.records import UNLABELLED, DataError, Records, records
 from agt.errors import ConfigError, DataMissing, nearest
 from agt.facts import Fact, Grounds, grounds, proved, void
 from agt.settings import DeclaredSize, Positive, keyword_schema, schema, validate

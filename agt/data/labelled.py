@@ -17,28 +17,8 @@ import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator, Field
 
-from agt.data.dataset import (
-    UNLABELLED,
-    Blocks,
-    DataError,
-    Dataset,
-    Outside,
-    Records,
-    as_array,
-    classes_fact,
-    counts_rows,
-    default_ids,
-    features_fact,
-    hash_split,
-    id_facts,
-    label_free_facts,
-    public_fact,
-    records,
-    row_numbers,
-    row_words,
-    size_fact,
-    split_fact,
-)
+from agt.data.arrays import Blocks, as_array, row_numbers, row_words
+from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased, check_last, never
 from agt.data.files import (
     ColumnReader,
@@ -50,6 +30,10 @@ from agt.data.files import (
     open_columns,
     same_length,
 )
+from agt.data.ids import counts_rows, default_ids, hash_split
+from agt.data.meanings import classes_fact, features_fact, id_facts, label_free_facts, public_fact, size_fact, split_fact
+from agt.data.population import Outside
+from agt.data.records import UNLABELLED, DataError, Records, records
 from agt.errors import ConfigError, few, nearest
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import MOST_ROWS, DeclaredSize, schema, validate

@@ -34,9 +34,12 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
-from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, population_mismatches, split_fact
 from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
+from agt.data.ids import keyed_hash
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
+from agt.data.meanings import features_fact, split_fact
+from agt.data.population import Outside, population_mismatches
+from agt.data.records import DataError
 from agt.errors import ConfigError, few, nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema, validate

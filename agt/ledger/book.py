@@ -28,22 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import keyed_hash
+from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
 from agt.ledger.chain import EACH, Entry, Head, Unit
-from agt.mechanisms.composition import (
-    LEAST,
-    Allowance,
-    ApproximateDP,
-    Cost,
-    GaussianDP,
-    Guarantee,
-    Lot,
-    described,
-    guarantee_of,
-    largest,
-    least,
-)
+from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.mechanisms.composition import largest, least
+from agt.mechanisms.guarantees import LEAST, ApproximateDP, GaussianDP, Guarantee, described, guarantee_of
 from agt.store import Broken
 
 DRAW = "draw:"

@@ -57,7 +57,8 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import UNANSWERED, pieces
+from agt.data.arrays import pieces
+from agt.data.records import UNANSWERED
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import (
     NO_HEAD,
@@ -79,7 +80,7 @@ from agt.ledger.book import (
 )
 from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, folder_alone, follow, hash_of, head_file, same_disk
 from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
-from agt.mechanisms.composition import Cost, Lot
+from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.store import Broken
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from scipy.special import ndtr
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism, Mu, Need, PureMechanism, ThresholdTable, rule_of
 from agt.mechanisms.quantile import noisy_integers
 from agt.numeric import UNIT, Randomness, noisy

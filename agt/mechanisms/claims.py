@@ -59,21 +59,12 @@ from pydantic import Field
 from agt import __version__
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, declarations, weaker
-from agt.data.dataset import gathered, pieces
+from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.facts import grounds, void
-from agt.mechanisms.composition import (
-    Allowance,
-    ApproximateDP,
-    Cost,
-    Guarantee,
-    PureDP,
-    Total,
-    delta_of,
-    described,
-    guarantee_of,
-    total,
-)
+from agt.mechanisms.budget import Allowance, Cost
+from agt.mechanisms.composition import Total, delta_of, total
+from agt.mechanisms.guarantees import ApproximateDP, Guarantee, PureDP, described, guarantee_of
 from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_budget
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.published import COVERED, NO_LIPSCHITZ, check_published_vote, published_vote

@@ -36,7 +36,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.weights import weights_budget
 from agt.numeric import UNIT, UP, Draw, Randomness, answered, noisy, step_of

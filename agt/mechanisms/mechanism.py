@@ -66,22 +66,10 @@ import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import (
-    DOWN,
-    FARTHEST,
-    GREATEST,
-    LEAST,
-    ROUND_UP,
-    Allowance,
-    ApproximateDP,
-    GaussianDP,
-    Guarantee,
-    PureDP,
-    delta_of,
-    exp_lower,
-    least,
-    normal,
-)
+from agt.mechanisms.budget import Allowance
+from agt.mechanisms.composition import delta_of, least
+from agt.mechanisms.enclosures import DOWN, FARTHEST, ROUND_UP, exp_lower, normal
+from agt.mechanisms.guarantees import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.numeric import Draw, Randomness, answered, written
 from agt.settings import NonNegative, keyword_schema, schema, validate
 

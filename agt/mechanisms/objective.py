@@ -52,7 +52,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Delta, Epsilon, Need
 from agt.mechanisms.weights import ReleasedWeights, rows_of
 from agt.models.linear import LinearModel

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import ndtr
 
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Epsilon, Mechanism, Mu
 from agt.settings import keyword_schema
 

@@ -17,7 +17,8 @@ from agt.certificates.box import Certificates
 from agt.certificates.stability import upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
-from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
+from agt.mechanisms.composition import BOUNDS, per_query
+from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, check_possible, expected_deviations
 from agt.mechanisms.published import PUBLISHED

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Delta, Epsilon, Mechanism, Need, PureMechanism
 from agt.settings import keyword_schema
 

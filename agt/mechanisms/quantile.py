@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
 from agt.numeric import Draw, Randomness, answered, written
 from agt.settings import schema

@@ -17,7 +17,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import GaussianDP, Guarantee, per_query
+from agt.mechanisms.composition import per_query
+from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mu, Need
 from agt.models.linear import LinearModel
 from agt.numeric import Randomness, next_up, noisy, step_of

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
 from agt.certificates.conditions import Condition, assess
-from agt.data.dataset import Blocks, Dataset, gathered
+from agt.data.arrays import Blocks, gathered
+from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.facts import Fact, proved, void
 from agt.models.heads import layers_of
@@ -22,19 +23,11 @@ from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import KGridConfig, RelationConfig
 from agt.store import as_json
-from agt.training.batches import BatchPlan, Recipe
+from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.loop import (
-    SEED,
-    Noise,
-    NoisePlan,
-    OnProgress,
-    draw_noise,
-    noise_seed,
-    plan_noise,
-    step_sensitivity,
-    train,
-)
+from agt.training.loop import Noise, OnProgress, train
+from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from agt.models.linear import LinearModel

@@ -56,7 +56,8 @@ from hashlib import blake2b
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.dataset import Dataset, Mapped, as_array
+from agt.data.arrays import Mapped, as_array
+from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
 from agt.models.scattering import outputs_of, scattering

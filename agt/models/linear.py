@@ -22,7 +22,8 @@ from torch import Tensor
 from agt.certificates.box import REACH, Certificates, Envelope
 from agt.certificates.conditions import Condition, assess
 from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear
-from agt.data.dataset import ROWS, Records, gathered
+from agt.data.arrays import ROWS, gathered
+from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
@@ -46,15 +47,12 @@ from agt.store import as_json
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import erm_sensitivity, train_erm
-from agt.training.linear import (
-    LinearSetting,
-    LinearTrained,
-    numbers_of,
-    sgd_sensitivity,
-    train_linear,
-)
-from agt.training.loop import OnProgress, counted, learning_rate
+from agt.training.linear import LinearTrained, train_linear
+from agt.training.loop import OnProgress, counted
 from agt.training.removal import RemovalProblem, RemovalState, draw_tilt, minimise, removal_budget, removal_loss
+from agt.training.sensitivity import LinearSetting, sgd_sensitivity
+from agt.training.sgd import learning_rate
+from agt.training.strength import numbers_of
 
 
 @dataclass(frozen=True)

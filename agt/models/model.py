@@ -20,8 +20,10 @@ import torch
 from agt.certificates.box import REACH, Certificates, grid_index
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margin_labels, margin_vote
-from agt.data.dataset import ROWS, Dataset, Records, fingerprint
+from agt.data.arrays import ROWS
+from agt.data.dataset import Dataset
 from agt.data.labelled import query_records
+from agt.data.records import Records, fingerprint
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact, grounds_of, proved
@@ -49,10 +51,12 @@ from agt.settings import (
     validate,
 )
 from agt.store import as_json, flat
-from agt.training.batches import BatchPlan, Recipe
+from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints, Common
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
-from agt.training.loop import NoisePlan, OnProgress, Progress
+from agt.training.loop import OnProgress, Progress
+from agt.training.noise import NoisePlan
+from agt.training.recipe import Recipe
 
 SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at

@@ -22,7 +22,8 @@ from typing import Any, Self, cast
 import numpy as np
 import torch
 
-from agt.data.dataset import Records, pieces
+from agt.data.arrays import pieces
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
 from agt.models.features import FeatureMap

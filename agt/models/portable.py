@@ -30,7 +30,8 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from agt.data.dataset import Dataset, DataSource, gathered, pieces
+from agt.data.arrays import gathered, pieces
+from agt.data.dataset import Dataset, DataSource
 from agt.errors import ConfigError, Superseded
 from agt.models.features import FeatureMap
 from agt.numeric import labels_of, logits_of, signed_margins

@@ -22,7 +22,8 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, named, symmetric_fact
 from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
 from agt.certificates.votes import Vote, VoteCertificates, certified_vote, count_votes, plain_vote
-from agt.data.dataset import ROWS, Records
+from agt.data.arrays import ROWS
+from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.facts import Fact, grounds, proved

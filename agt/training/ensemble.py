@@ -22,11 +22,12 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
 
-from agt.data.dataset import Records, keyed_hash
+from agt.data.ids import keyed_hash
+from agt.data.records import Records
 from agt.distributed import group
 from agt.settings import ComputeConfig, accepting_removed, schema
-from agt.training.batches import Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.recipe import Recipe
 
 T = TypeVar("T", covariant=True)
 

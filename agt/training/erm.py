@@ -80,24 +80,17 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 from torch import Tensor
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.distributed import group, spans
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.numeric import COVER, UNIT, Array, gamma_up, next_up
 from agt.settings import TrainingConfig
-from agt.training.batches import Recipe, check_unit_rows
+from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.linear import (
-    LinearLoss,
-    LinearSetting,
-    LinearTrained,
-    Sensitivity,
-    check_optimizer,
-    gradient_sum,
-    rows_moved,
-    sum_rounding,
-)
+from agt.training.linear import LinearTrained, gradient_sum
 from agt.training.loop import OnProgress, Progress
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, check_optimizer, rows_moved, sum_rounding
 
 ITERATIONS = 4
 _REPORT = 16

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.dataset import keyed_hash
+from agt.data.ids import keyed_hash
 from agt.errors import ConfigError, UnsoundError, first_line
 from agt.targets import imported
 from agt.training.ensemble import aligned

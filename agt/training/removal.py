@@ -51,8 +51,9 @@ from agt.numeric import COVER, UNIT, SeededRandomness, SystemRandomness, gaussia
 from agt.settings import RemovalConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import Objective, gram, gram_rounding
-from agt.training.linear import LinearLoss, LinearSetting, Sensitivity, largest_eigenvalue, rows_moved
 from agt.training.loop import OnProgress, Progress
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
+from agt.training.spectral import largest_eigenvalue
 
 SEED = "removal"  # what checkpoints call the seed of the draws
 STEPS = 100  # Newton steps; a dozen are usual

@@ -70,7 +70,8 @@ import numpy as np
 
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import vote_counts
-from agt.data.dataset import Dataset, fingerprint
+from agt.data.dataset import Dataset
+from agt.data.records import fingerprint
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact
 from agt.models.features import FeatureMap

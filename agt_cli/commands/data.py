@@ -22,7 +22,7 @@ from agt.data.table import CLASSES
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
 from agt.store import file_sha256, locate, write_atomic
-from agt_cli import usage
+from agt_cli import config_files
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
@@ -79,8 +79,8 @@ class InspectSettings:
 
     def check_target(self) -> None:
         """Raise ConfigError where it may not be written."""
-        in_source_tree = self.force and self.target.exists() and usage.user_conf() is None
-        if usage.is_own("dataset", self.dataset) and not in_source_tree:
+        in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
+        if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
                 f"dataset={self.dataset} is one of agt's own: give another name, such as name=my_{self.dataset}"
             )

@@ -11,7 +11,7 @@ from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
 from agt.ledger.store import identity_of
-from agt.mechanisms.composition import Allowance
+from agt.mechanisms.budget import Allowance
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import (
     NO_LEDGER,
@@ -24,7 +24,9 @@ from agt_cli.releasing.ledgers import (
     similar_elsewhere,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.finished import SPENT_FILE, Run, open_run, resolve_latest, runs_below
+from agt_cli.report.finished import SPENT_FILE, Run
+from agt_cli.report.found import resolve_latest, runs_below
+from agt_cli.report.opening import open_run
 
 MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9

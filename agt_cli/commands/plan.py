@@ -7,7 +7,7 @@ import pandas as pd
 from pydantic import Field, InstanceOf
 
 from agt.certificates.conditions import Condition, declarations
-from agt.data.dataset import DataError
+from agt.data.records import DataError
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.mechanism import MECHANISMS

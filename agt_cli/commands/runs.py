@@ -13,7 +13,8 @@ from agt.settings import schema, validate
 from agt.store import flat
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, cell
-from agt_cli.report.finished import Run, RunState, runs_below
+from agt_cli.report.finished import Run, RunState
+from agt_cli.report.found import runs_below
 from agt_cli.report.markdown import clip
 
 RESULT = 60  # letters of a result in the table, at most

@@ -23,8 +23,8 @@ from pydantic import BeforeValidator, Field
 
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
+from agt.mechanisms.budget import MOST_EPS
 from agt.mechanisms.claims import too_much
-from agt.mechanisms.composition import MOST_EPS
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
 from agt.settings import MOST_ROWS, build, schema, validate

@@ -17,13 +17,14 @@ from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store import flat
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
-from agt.training.loop import SEED
+from agt.training.noise import SEED
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console, show
-from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, SPENT_FILE, Run, open_unfinished
+from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import caution_words, say_quality, unmet
+from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
 
 VOTES_FROM = 5_000  # records declared

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from agt.data.dataset import UNLABELLED, DataError, PublicRows, Records
+from agt.data.dataset import PublicRows
+from agt.data.records import UNLABELLED, DataError, Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap

@@ -9,7 +9,8 @@ from agt.settings import plain_of
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.audit_files import remove_copies
 from agt_cli.report.console import Console
-from agt_cli.report.finished import check_edits, open_run, run_lock
+from agt_cli.report.next_state import run_lock
+from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.erasure import ErasureOrder, account, account_lines, erase, rehearse, reporting_change, write
 from agt_cli.unlearn.log import By

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt.data.dataset import CONTENT, ROWS, UNANSWERED, Blocks, Mapped, Records, pieces, row_numbers
+from agt.data.arrays import ROWS, Blocks, Mapped, pieces, row_numbers
+from agt.data.ids import CONTENT
+from agt.data.records import UNANSWERED, Records
 from agt.errors import ConfigError
 from agt.models.portable import Portable
 from agt_cli.configuration import digest_of

@@ -16,7 +16,7 @@ from agt.ledger.book import AdmittedTable, Charge, sample_of
 from agt.ledger.chain import Unit
 from agt.ledger.ledger import SUFFIX, Ledger, ledgers_in, similar
 from agt.ledger.store import other_program
-from agt.mechanisms.composition import Guarantee
+from agt.mechanisms.guarantees import Guarantee
 from agt_cli.report.console import put
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey

@@ -14,12 +14,12 @@ from agt.certificates.conditions import Condition, declarations
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Output, neighbours_of, reason_of, simulation
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.models.box import conditions_of
 from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
-from agt.training.loop import SEED, NoiseConfig, NoisePlan, noise_seed
+from agt.training.noise import SEED, NoiseConfig, NoisePlan, noise_seed
 from agt_cli.releasing.payer import Receipt, Spending, payer_of, people_of, spending, spent_before
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings

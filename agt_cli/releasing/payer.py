@@ -23,8 +23,9 @@ from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
 from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
+from agt.mechanisms.budget import Allowance, Cost
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
-from agt.mechanisms.composition import Allowance, Cost, Guarantee
+from agt.mechanisms.guarantees import Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
 from agt_cli.releasing.ledgers import (

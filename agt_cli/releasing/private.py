@@ -16,7 +16,8 @@ from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConf
 from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import LINES, PendingErasures, TrainedRun
+from agt_cli.runs.pending import PendingErasures
+from agt_cli.runs.queries import LINES, TrainedRun
 
 
 @schema

@@ -21,7 +21,8 @@ import numpy as np
 from pydantic import Field
 
 from agt.certificates.conditions import weaker
-from agt.data.dataset import UNANSWERED, Records, gathered, pieces, selected
+from agt.data.arrays import gathered, pieces, selected
+from agt.data.records import UNANSWERED, Records
 from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
 from agt.ledger.ledger import Exhausted, Questions, question_terms
@@ -43,7 +44,7 @@ from agt.mechanisms.claims import (
     prepare_weights,
     totals_of,
 )
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.planning import Budget, Evidence, afford, weights_on_offer
 from agt.mechanisms.quantile import CertifiedQuantile

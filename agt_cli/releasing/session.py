@@ -5,7 +5,7 @@
 {"id": "b", "records": [{...}, {...}]}                    several, paid as one lot; of arrays [[...], [...]]
 
 Formal guarantees
-    A line whose queries look like another population's (``agt.data.dataset.population_mismatches``) is refused before
+    A line whose queries look like another population's (``agt.data.population.population_mismatches``) is refused before
     anything is paid, unless ``force``: by its own queries and public constants, whatever other lines held.
     Nothing is certified but what ``Lots.take`` returned: debited before, with its line or in advance (``lot``), or,
     without a ledger, told by spent.json. How many are paid at once, when, and which are refused depends on lines, on what
@@ -21,8 +21,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from agt.data.dataset import UNANSWERED, DataError, gathered
+from agt.data.arrays import gathered
 from agt.data.files import columns_of
+from agt.data.records import UNANSWERED, DataError
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions

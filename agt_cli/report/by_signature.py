@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt_cli.report.finished import Run, open_run
+from agt_cli.report.finished import Run
+from agt_cli.report.opening import open_run
 
 ENTRY = "signature"  # of env.json: a folder may have been renamed by hand
 

@@ -64,8 +64,9 @@ from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.provenance import package_version
 from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, as_json, remove_parts, sync_folder, write_atomic
 from agt_cli.process import VISIBLE_GPUS
-from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, remove_leftovers, still_running
+from agt_cli.report.finished import LOCK, NEXT, Run
 from agt_cli.report.markdown import report_page, standings
+from agt_cli.report.unfinished import RESUME_KEY, check_open, remove_leftovers, still_running
 from agt_cli.unlearn.log import state_of
 
 RESUMABLE = "train"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import few
 from agt_cli.report.markdown import bullets, document, plain
 from agt_cli.report.quality import rate_words

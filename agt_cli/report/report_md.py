@@ -20,7 +20,9 @@ import pandas as pd
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.data.dataset import ROWS, UNLABELLED, Dataset, Records
+from agt.data.arrays import ROWS
+from agt.data.dataset import Dataset
+from agt.data.records import UNLABELLED, Records
 from agt.facts import Standing
 from agt.models.model import Model
 from agt.problem import Settings

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.dataset import DataError, counts_rows
 from agt.data.files import (
     COMMA,
     ID_KINDS,
@@ -32,7 +31,9 @@ from agt.data.files import (
     open_columns,
     open_text,
 )
+from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
+from agt.data.records import DataError
 from agt.errors import nearest
 
 ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]

@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.data.dataset import Dataset, DataSource, Records, with_notes
+from agt.data.dataset import Dataset, DataSource, with_notes
 from agt.data.erasure import ErasedDataset, IsErased, part
+from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, proved
 from agt.models.box import starts_elsewhere
@@ -47,7 +48,8 @@ from agt.store import as_json, file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress, noise_config
+from agt.training.loop import OnProgress
+from agt.training.noise import noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.process import current_team

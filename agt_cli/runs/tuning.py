@@ -15,9 +15,11 @@ from typing import Literal
 import numpy as np
 
 from agt.certificates.stability import upper_lengths
-from agt.data.dataset import Dataset, Records, keyed_hash
+from agt.data.dataset import Dataset
+from agt.data.ids import keyed_hash
+from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights import expected_accuracy, noise_scale
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel

@@ -27,15 +27,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Statement, read_claim
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.models.portable import CLAIM
 from agt.unlearning.sisa import gaps
-from agt_cli.report.finished import SPENT_FILE as SPENT, Run, open_run, runs_of
+from agt_cli.report.finished import SPENT_FILE as SPENT, Run
+from agt_cli.report.found import runs_of
+from agt_cli.report.opening import open_run
+from agt_cli.runs.erased import ALIKE, people
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.queries import ALIKE, conditions_of, people
+from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.account import Earlier
 from agt_cli.unlearn.log import Log
 

@@ -23,21 +23,15 @@ from agt.numeric import upward
 from agt.store import refusing
 from agt.unlearning.promise import MethodName, Removal
 from agt_cli.report.console import Console
-from agt_cli.report.finished import (
-    ACCOUNT_FILE,
-    STATE_LOCK,
-    Run,
-    commit,
-    has_pending_commit,
-    home_of,
-    manifest_digest,
-    open_run,
-    run_lock,
-)
+from agt_cli.report.finished import ACCOUNT_FILE, STATE_LOCK, Run, has_pending_commit, manifest_digest
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
+from agt_cli.report.next_state import commit, run_lock
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
+from agt_cli.report.replaced import home_of
+from agt_cli.runs.erased import environment_facts, gone_of, prepare_without
+from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
-from agt_cli.runs.queries import abstentions, environment_facts, gone_of, prepare_without
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, StateChange, Waiting, account_of
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind

@@ -46,7 +46,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from agt.data.dataset import DataError, Records, gathered
+from agt.data.arrays import gathered
+from agt.data.records import DataError, Records
 from agt.errors import ConfigError, counted, few
 from agt.ledger import chain
 from agt.settings import schema

@@ -50,7 +50,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing, proved, void
 from agt.models.heads import head_of
@@ -66,8 +66,10 @@ from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.erased import people
+from agt_cli.runs.pending import WAITING_FILE
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
-from agt_cli.runs.queries import WAITING_FILE, conditions_of, people
+from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.earlier import removal_gaps
 from agt_cli.unlearn.log import REQUEST_LOG_FILE
 

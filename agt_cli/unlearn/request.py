@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import CONTENT, Dataset, DataSource
+from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import open_columns
+from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing, few
 from agt.store import refusing
 from agt_cli.report.finished import Run
+from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
-from agt_cli.runs.queries import named
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, places
 
 INPUT = "-"

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.data.dataset import Records
 from agt.data.erasure import part
+from agt.data.records import Records
 from agt.errors import AgtError, few
 from agt.store import Broken
 from agt.training.checkpoint import RUN
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, Run
+from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
-from agt_cli.runs.queries import key_of, named
 from agt_cli.unlearn.account import Place, TraceSearch
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, HashKey, Index, Log, places
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated

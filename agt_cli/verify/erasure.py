@@ -25,7 +25,8 @@ from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
 from agt.unlearning import newton
 from agt.unlearning.promise import Promise, Removal
-from agt_cli.report.finished import ACCOUNT_FILE, check_not_replaced, home_of
+from agt_cli.report.finished import ACCOUNT_FILE
+from agt_cli.report.replaced import check_not_replaced, home_of
 from agt_cli.unlearn.account import OUTSIDE, ErasureReport, read_account
 from agt_cli.unlearn.erasure import account_lines, derive_account
 from agt_cli.unlearn.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words

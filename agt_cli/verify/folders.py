@@ -41,8 +41,8 @@ from agt.targets import is_own_code
 from agt_cli.choices import naming
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK, Run
 from agt_cli.report.markdown import Check, CheckState, Findings, excerpt, worst
+from agt_cli.runs.pending import ABSTAINED_FILE
 from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
-from agt_cli.runs.queries import ABSTAINED_FILE
 from agt_cli.unlearn.log import KEY_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere

@@ -16,7 +16,7 @@ from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, uni
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import Output, read_claim
-from agt.mechanisms.composition import Guarantee
+from agt.mechanisms.guarantees import Guarantee
 from agt.settings import plain_of
 from agt.store import Broken, open_plain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, check_same_ledger, ledger_path, unit_of

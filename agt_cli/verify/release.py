@@ -45,7 +45,8 @@ from agt.mechanisms.claims import (
     totals_of,
     weights_total,
 )
-from agt.mechanisms.composition import GaussianDP, Guarantee, PureDP, guarantee_of, total
+from agt.mechanisms.composition import total
+from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP, guarantee_of
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.quantile import CertifiedQuantile

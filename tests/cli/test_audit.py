@@ -14,7 +14,7 @@ from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Lock, Manifest
 from agt.targets import imported, trusting
 from agt_audit.selftest import PLANTED, Plant
-from agt_cli import usage
+from agt_cli import config_files
 from agt_cli.cli import main
 from agt_cli.report.findings import Finding, Outcome, read_audit
 from agt_cli.report.finished import LOCK
@@ -222,7 +222,7 @@ EARLIER_NAMES = {
 
 @pytest.mark.parametrize(("earlier", "kind"), EARLIER_NAMES.items())
 def test_a_kind_is_found_by_the_name_that_its_class_had(earlier: str, kind: str) -> None:
-    target = yaml.safe_load(usage.options("audit")[kind])["_target_"]
+    target = yaml.safe_load(config_files.options("audit")[kind])["_target_"]
     with trusting([earlier, target]):
         assert imported(earlier, "audit") is imported(target, "audit")
 

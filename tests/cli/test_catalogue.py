@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import AgtError
 from agt.store import Pending
 from agt.targets import trusting
-from agt_cli import usage
+from agt_cli import config_files, usage
 from agt_cli.cli import main
 from agt_cli.configuration import composed, plain
 from agt_cli.jobs import resolve_settings, trusted_by
@@ -618,7 +618,7 @@ def refuse(words: list[str]) -> None:
     """Configure a command as its line would."""
     name, *rest = words
     rest = usage.settings_from_words(name, rest)
-    groups = tuple(word for word in rest if word.partition("=")[0] in usage.groups(usage.COMMANDS[name].config))
+    groups = tuple(word for word in rest if word.partition("=")[0] in config_files.groups(usage.COMMANDS[name].config))
     config = deepcopy(chosen(name, groups))
     for override in OverridesParser.create().parse_overrides([word for word in rest if word not in groups]):
         OmegaConf.update(config, override.key_or_group, override.value())

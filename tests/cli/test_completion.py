@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agt_cli import usage
+from agt_cli import completion, usage
 
 from .conftest import Agt
 
@@ -69,13 +69,13 @@ def test_bash_asks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("line", "expected"), WORDS, ids=[line for line, _ in WORDS])
 def test_candidates(line: str, expected: set[str]) -> None:
-    found = set(usage.candidates(line.split(" ")))
+    found = set(completion.candidates(line.split(" ")))
     assert expected <= found
     assert bool(expected) == bool(found)
     assert all(word.startswith(line.split(" ")[-1]) for word in found)
 
 
-@pytest.mark.parametrize("shell", usage.SCRIPTS)
+@pytest.mark.parametrize("shell", completion.SCRIPTS)
 def test_every_shell_has_a_script_that_asks_in_its_name(agt: Agt, shell: str) -> None:
     said = agt("completion", shell).ended(0)
     assert f"completion --query {shell}" in said.out

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from agt.data.blobs import Blobs
 from agt.settings import build, validate
 from agt.targets import targets_of, trusting
-from agt_cli import usage
+from agt_cli import config_files
 from agt_cli.configuration import compose_with_hydra, composed
 from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
 
@@ -49,8 +49,8 @@ def dataset(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("group", ["model", "relation", "kgrid", "training", "experiment"])
 def test_every_option_of_a_group_validates(group: str) -> None:
-    for option in usage.options(group):
-        name = option if group == "training" and option in usage.options("dataset") else "blobs"
+    for option in config_files.options(group):
+        name = option if group == "training" and option in config_files.options("dataset") else "blobs"
         chosen = () if group == "experiment" else (f"dataset={name}", *REQUIRED.get(name, ()))
         own = OWN.get((group, option), ())
         if option == "recipe":  # for closed forms: what the datasets choose that choose it
@@ -59,15 +59,15 @@ def test_every_option_of_a_group_validates(group: str) -> None:
 
 
 def test_every_dataset_has_training_settings_and_explains_its_keys() -> None:
-    for name in usage.options("dataset"):
-        assert name in usage.options("training") or name in RECIPE
+    for name in config_files.options("dataset"):
+        assert name in config_files.options("training") or name in RECIPE
         settings(f"dataset={name}", *REQUIRED.get(name, ()))
         assert set(dataset(name)) - explained(name) - {"_target_", "name"} == set(), name
 
 
 def explained(name: str) -> set[str]:
     """The keys that an option says something about, or one that it starts from."""
-    text = usage.options("dataset")[name]
+    text = config_files.options("dataset")[name]
     starts = [start for start in yaml.safe_load(text).get("defaults", []) if isinstance(start, str) and start != "_self_"]
     keys = {line.split(":")[0] for line in text.splitlines() if line[:1].isalpha() and " # " in line}
     return keys.union(*map(explained, starts))
@@ -75,7 +75,7 @@ def explained(name: str) -> set[str]:
 
 @pytest.mark.parametrize("group", list(PARTS))
 def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) -> None:
-    for option in usage.options(group):
+    for option in config_files.options(group):
         own = OWN.get((group, option), ()) if group == "relation" else ()
         node = composed("train", [f"{group}={option}", *own])[group]
         known = set(asdict(validate(PARTS[group], node, group))) - {"by_recipe"}  # what is called recipe, listed
@@ -99,12 +99,12 @@ def test_an_option_of_a_packed_group_is_the_package_s_and_a_folder_of_the_user_s
         path.write_text(text)
     assert composed("train", ["kgrid=dense"])["kgrid"]["max"] == 200, "a name of ours means ours"
     assert composed("train", ["kgrid=mine"])["kgrid"] == {"max": None, "values": [2]}
-    assert {"mine", "dense", "published_imdb"} <= set(usage.options("kgrid"))
+    assert {"mine", "dense", "published_imdb"} <= set(config_files.options("kgrid"))
 
 
 def test_entries_of_packed_groups_are_those_that_yaml_reads() -> None:
-    for group, entries in usage.packed().items():
-        folders = (usage.config_dir() / "groups", usage.experiments_dir() / "conf" / "groups")
+    for group, entries in config_files.packed().items():
+        folders = (config_files.config_dir() / "groups", config_files.experiments_dir() / "conf" / "groups")
         paths = [path for folder in folders if (path := folder / f"{group}.yaml").exists()]
         whole = {name: node for path in paths for name, node in yaml.safe_load(path.read_text()).items()}
         assert {name: yaml.safe_load(text) for name, text in entries.items()} == whole

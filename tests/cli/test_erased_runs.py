@@ -13,14 +13,15 @@ import pandas as pd
 import pytest
 
 from agt.data.blobs import Blobs
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import CheckError
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt_cli.cli import main
-from agt_cli.report.finished import open_run
+from agt_cli.report.opening import open_run
+from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import prepare
-from agt_cli.runs.queries import TrainedRun, abstentions
+from agt_cli.runs.queries import TrainedRun
 from agt_cli.unlearn.earlier import group, judge_earlier
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import pending

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data.dataset import DataError
 from agt.data.erasure import families
+from agt.data.records import DataError
 from agt.errors import ConfigError
-from agt_cli.report.finished import open_run
+from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import kept_head, settings_of
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import TraceTargets, other_runs

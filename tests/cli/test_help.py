@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import agt_cli
-from agt_cli import usage
+from agt_cli import config_files, usage
 
 from .conftest import TINY, Agt
 
@@ -51,25 +51,27 @@ def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
 
 
 def test_every_group_belongs_to_a_command() -> None:
-    home = usage.config_dir()
-    folders = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()} | set(usage.packed())
+    home = config_files.config_dir()
+    folders = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()} | set(config_files.packed())
     folders = {folder for folder in folders if not folder.startswith(("hydra", "groups"))}
-    assert {group for command in usage.COMMANDS.values() for group in usage.groups(command.config)} == folders
+    assert {group for command in usage.COMMANDS.values() for group in config_files.groups(command.config)} == folders
 
 
 @pytest.mark.parametrize("name", list(usage.COMMANDS))
 def test_command_help_lists_every_group_and_option(agt: Agt, name: str) -> None:
     text = agt(name, "--help").out
-    for group in usage.groups(usage.COMMANDS[name].config):
+    for group in config_files.groups(usage.COMMANDS[name].config):
         section = text.split(f"\n{group}=:\n")[1].split("\n\n")[0]
         listed = {line.split()[0] for line in section.splitlines()}
-        assert listed == set(usage.options(group))
+        assert listed == set(config_files.options(group))
         assert all(len(line.split()) > 1 for line in section.splitlines()), "every option says what it is"
 
 
 def test_a_setting_is_told_by_all_of_its_comment(agt: Agt) -> None:
     line = next(line for line in agt("predict", "--help").out.splitlines() if line.startswith("  ledger=null "))
-    comment = (usage.config_dir() / "predict.yaml").read_text().split("\nledger: null")[0].rpartition("\n# What pays")[2]
+    comment = (
+        (config_files.config_dir() / "predict.yaml").read_text().split("\nledger: null")[0].rpartition("\n# What pays")[2]
+    )
     assert line.endswith("What pays" + comment.replace("\n# ", " "))
 
 
@@ -78,8 +80,8 @@ def test_examples_in_help_name_real_options() -> None:
         for example in command.examples:
             for word in example.split():
                 group, _, option = word.partition("=")
-                if option and group in usage.groups(command.config):
-                    assert option in (*usage.options(group), "loans"), "or what agt data inspect loans.csv writes"
+                if option and group in config_files.groups(command.config):
+                    assert option in (*config_files.options(group), "loans"), "or what agt data inspect loans.csv writes"
 
 
 @pytest.mark.parametrize("flag", ["-q", "-v", "--json"])

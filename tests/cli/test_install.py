@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import agt_cli
-from agt_cli import usage
+from agt_cli import config_files
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_configuration_is_found_in_the_source_tree() -> None:
-    usage.config_dir.cache_clear()
-    assert usage.config_dir() == ROOT / "conf"
+    config_files.config_dir.cache_clear()
+    assert config_files.config_dir() == ROOT / "conf"
 
 
 def test_configuration_inside_the_package_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,11 +23,11 @@ def test_configuration_inside_the_package_comes_first(tmp_path: Path, monkeypatc
     (package / "_conf").mkdir(parents=True)
     (tmp_path / "conf").mkdir()
     monkeypatch.setattr(agt_cli, "__file__", str(package / "__init__.py"))
-    usage.config_dir.cache_clear()
+    config_files.config_dir.cache_clear()
     try:
-        assert usage.config_dir() == package / "_conf"
+        assert config_files.config_dir() == package / "_conf"
     finally:
-        usage.config_dir.cache_clear()
+        config_files.config_dir.cache_clear()
 
 
 @pytest.mark.sweep  # make wheel runs what it builds

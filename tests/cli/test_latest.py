@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agt_cli.report.finished import newest, runs_of
+from agt_cli.report.found import newest, runs_of
 
 from .conftest import TINY, Agt
 

@@ -11,7 +11,7 @@ import pytest
 
 from agt.ledger.book import Charge
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt_cli.cli import main
 
 from .conftest import TINY, Agt

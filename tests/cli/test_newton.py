@@ -71,9 +71,10 @@ def true_gradient(folder, loss="logistic"):
     from agt.models.linear import training_rows
     from agt.models.model import load
     from agt_cli.report.console import Console
-    from agt_cli.report.finished import open_run
+    from agt_cli.report.opening import open_run
+    from agt_cli.runs.erased import gone_of
     from agt_cli.runs.prepare import prepare
-    from agt_cli.runs.queries import TrainedRun, gone_of
+    from agt_cli.runs.queries import TrainedRun
 
     run = open_run(folder, "train")
     settings = TrainedRun.of({"run": folder, "compute": run.config["compute"]}).settings

@@ -19,7 +19,7 @@ from agt.facts import grounds, void
 from agt.store import Lock
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
-from agt_cli.report.finished import open_run
+from agt_cli.report.opening import open_run
 
 from .conftest import Agt
 

@@ -17,8 +17,8 @@ from agt.errors import ConfigError
 from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
 from agt_cli.releasing import noise
-from agt_cli.report.finished import open_unfinished
 from agt_cli.report.record import RunRecord
+from agt_cli.report.unfinished import open_unfinished
 
 from .conftest import TINY, Agt
 

@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.composition import Allowance, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.budget import Allowance
+from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel
 from agt_audit.mechanism import unpaid
 

@@ -9,7 +9,8 @@ import pytest
 from agt.errors import CheckError
 from agt.facts import Standing
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run, open_run
+from agt_cli.report.finished import Run
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import prepare, settings_of
 from agt_cli.unlearn.methods import ANEW, KEPT, NOTHING, ErasureJob, fresh_config, retrain, sisa

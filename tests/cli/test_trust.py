@@ -17,6 +17,7 @@ from records import MARKS_ITSELF, name_everywhere, reseal
 from agt.errors import ConfigError
 from agt.store import file_sha256
 from agt.targets import OWN_CODE, UntrustedCode, imported, trusting
+from agt_cli import config_files
 from cli.conftest import Agt
 
 RUNS = (
@@ -143,11 +144,10 @@ def test_a_part_of_agt_that_no_table_lists_is_not_resolved(target: str) -> None:
 
 
 def test_every_class_of_the_table_is_there_and_every_class_of_conf_is_in_it() -> None:
-    from agt_cli import usage
 
     for target in OWN_CODE:
         assert f"{imported(target, 'model').__module__}.{imported(target, 'model').__qualname__}" == target
-    texts = [text for group in ("dataset", "model", "mechanism") for text in usage.options(group).values()]
+    texts = [text for group in ("dataset", "model", "mechanism") for text in config_files.options(group).values()]
     named = {yaml.safe_load(text)["_target_"] for text in texts if "_target_: agt." in text}
     assert named == set(OWN_CODE) & named
     earlier = {

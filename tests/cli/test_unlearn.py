@@ -12,7 +12,7 @@ from agt.errors import CheckError
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, Run
-from agt_cli.runs.queries import ABSTAINED_FILE
+from agt_cli.runs.pending import ABSTAINED_FILE
 
 from .conftest import TINY, Agt, Said
 
@@ -125,7 +125,7 @@ def test_a_change_that_is_decided_and_not_carried_through(agt: Agt, run: Path, m
         raise OSError(28, "No space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("agt_cli.report.finished._roll_forward", stop)
+        patched.setattr("agt_cli.report.next_state._roll_forward", stop)
         said = unlearn(agt, rows=range(3))
     assert said.code == 1
     assert "run=run: WAS changed" in said.err

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli import usage
+from agt_cli import config_files
 from agt_cli.configuration import composed
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import fit, prepare, settings_to_train
 
 from .test_datasets import EXAMPLES
 
-RELATIONS = list(usage.options("relation"))
+RELATIONS = list(config_files.options("relation"))
 DATASETS = [name for name, (group, _) in EXAMPLES.items() if name == group]
 CERTIFICATES = {
     "box": ("model=linear", "training=generic", "training.batch.count=1", "training.epochs=2"),
@@ -55,7 +55,7 @@ def check(relation: str, name: str, certificate: str, folder: Path) -> None:
 
 
 def test_every_certificate_is_tried() -> None:
-    assert set(CERTIFICATES) == set(usage.options("certificate"))
+    assert set(CERTIFICATES) == set(config_files.options("certificate"))
 
 
 @pytest.mark.parametrize(("relation", "name", "certificate"), FEW)

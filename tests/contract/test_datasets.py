@@ -16,14 +16,16 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 
-from agt.data.dataset import DataError, Dataset, Records, uniform
+from agt.data.dataset import Dataset
 from agt.data.files import columns_of
+from agt.data.ids import uniform
+from agt.data.records import DataError, Records
 from agt.errors import AgtError, DataMissing
 from agt.facts import Standing
 from agt.settings import build
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
-from agt_cli import usage
+from agt_cli import config_files
 from agt_cli.configuration import composed
 
 RNG = np.random.default_rng(0)
@@ -210,7 +212,7 @@ def test_the_hash_split_has_its_public_rate() -> None:
 def test_every_kind_of_dataset_in_conf_has_an_example() -> None:
     """Those that need a file of the user's are of a class that is here with a small one."""
     classes = {compose(group)["_target_"] for group, _ in EXAMPLES.values()}
-    assert {compose(name)["_target_"] for name in usage.options("dataset")} == classes
+    assert {compose(name)["_target_"] for name in config_files.options("dataset")} == classes
 
 
 @every

@@ -25,7 +25,7 @@ from agt.certificates.box import certified_labels
 from agt.errors import ConfigError
 from agt.models.heads import HeadConfig
 from agt.settings import LossName
-from agt.training.linear import LinearLoss
+from agt.training.sensitivity import LinearLoss
 
 KS, DTYPES, SCALES = (0, 3, 40), ("float64", "float32"), (0.0, 1e-12, 1.0, 30.0, 1e4)
 PYTORCHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # summed over records

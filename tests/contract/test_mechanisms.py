@@ -23,7 +23,7 @@ from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import claim
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import MECHANISMS, Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
@@ -31,7 +31,7 @@ from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, build, keyword_schema, validate
 from agt.targets import imported
-from agt_cli import usage
+from agt_cli import config_files
 
 FARTHEST = 400
 BUDGETS = (1e-15, 1e-6, 0.001, 0.1, 1.0, 3.0, 10.0, 100.0)
@@ -315,7 +315,7 @@ def test_a_name_is_given_once() -> None:
     assert MECHANISMS["smooth_cauchy"] is SmoothCauchy
 
 
-FILES = usage.options("mechanism")
+FILES = config_files.options("mechanism")
 
 
 def test_each_mechanism_has_a_file_of_its_name() -> None:
@@ -330,7 +330,7 @@ def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str)
     assert kind.name == name
     settings, taken = set(node) - {"_target_"}, {field.name for field in fields(kind)}
     assert settings == taken or (settings > taken and name not in MECHANISMS)  # of a release, where an earlier one lies
-    assert usage.summary(FILES[name])
+    assert config_files.summary(FILES[name])
     if name in MECHANISMS:
         assert kind is MECHANISMS[name]
         open_ = {**usual(kind).guarantee.parameters, "classes": 2}  # what the file leaves to the command

@@ -16,7 +16,8 @@ from agt.bounds.network import Box
 from agt.errors import ConfigError, DataMissing, UnsoundError
 from agt.models.store import bounds_file, read_boxes, write_boxes
 from agt.store import Pending, write_atomic
-from agt_cli.report.finished import Run, open_run
+from agt_cli.report.finished import Run
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 
 KS = (0, 2, 5)

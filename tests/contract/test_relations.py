@@ -20,9 +20,10 @@ from agt.relations import RELATIONS, Relation, Sums, rows_at_stake
 from agt.settings import MOST_ROWS, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.linear import rows_moved
-from agt.training.loop import TrainingRun, step_sensitivity
-from agt_cli import usage
+from agt.training.loop import TrainingRun
+from agt.training.noise import step_sensitivity
+from agt.training.sensitivity import rows_moved
+from agt_cli import config_files
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
 NORMALIZER = 3.0
@@ -115,7 +116,7 @@ def unnested(name: str, rule: Relation, r: int) -> int:
 
 
 def test_the_settings_the_registry_the_files_and_this_suite_name_the_same_relations() -> None:
-    assert set(get_args(RelationName)) == set(RELATIONS) == {*EDITS, *STAY} == set(usage.options("relation"))
+    assert set(get_args(RelationName)) == set(RELATIONS) == {*EDITS, *STAY} == set(config_files.options("relation"))
     with pytest.raises(ConfigError, match="did you mean 'substitute'"):
         validate(RelationConfig, {"name": "substitue"}, "relation")
 

@@ -22,7 +22,7 @@ import agt
 from agt.errors import AgtError, ConfigError
 from agt.store import Manifest, seal_manifest
 from agt_cli.cli import main
-from agt_cli.report.finished import open_run
+from agt_cli.report.opening import open_run
 from agt_cli.unlearn.log import KEY_FILE
 
 RUNS = [name for name in COMMANDS if not name.startswith("ledgers/")]

@@ -27,7 +27,7 @@ from synthetic import RELATIONS
 
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates, grid_index
-from agt.data.dataset import DataError, Records
+from agt.data.records import DataError, Records
 from agt.errors import ConfigError, UnboundedError
 from agt.models.model import VoteCertificates
 from agt.training.linear import LinearTrained

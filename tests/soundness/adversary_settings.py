@@ -10,17 +10,20 @@ from agt import relations
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
-from agt.data.dataset import Dataset, Records, content_ids
+from agt.data.dataset import Dataset
+from agt.data.ids import content_ids
+from agt.data.records import Records
 from agt.facts import grounds, proved
 from agt.models.features import FeatureMap
 from agt.models.model import vote
 from agt.numeric import logits_of, signed_margins
 from agt.settings import BoxConfig, CertificateConfig, ErmConfig, FeaturesConfig, StabilityConfig
-from agt.training.batches import BatchPlan, Recipe
+from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
+from agt.training.recipe import Recipe
 from agt_audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")

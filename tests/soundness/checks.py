@@ -17,13 +17,13 @@ from agt.bounds.network import Box, Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certify
 from agt.certificates.votes import Vote
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.kernels.select import pick_kernel
 from agt.models.heads import ACTIVATIONS
 from agt.settings import ComputeConfig, TrainingConfig
-from agt.training.batches import Recipe
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
+from agt.training.recipe import Recipe
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads

@@ -22,17 +22,17 @@ from agt.bounds.network import Box
 from agt.bounds.rounding import Products, Rounding, corners
 from agt.bounds.rules import ConvRule, Gradient
 from agt.certificates.votes import Vote, certified_vote
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.kernels.reference import QUANTA, ReferenceExtremes
 from agt.mechanisms.published import published_vote
 from agt.models import model as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
-from agt.training import ensemble, linear
+from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
 from agt.training.loop import TrainingRun
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
 
 ROUNDS, MOST, RETRAININGS = 3, 8, 10
 REFUSED = {
@@ -136,13 +136,13 @@ def substitute_as_add_remove(patch: pytest.MonkeyPatch) -> None:
 
 def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
     """A record is taken to move the head in one epoch alone."""
-    whole = linear.sgd_sensitivity
+    whole = sensitivity.sgd_sensitivity
 
     def sgd_sensitivity(setting: LinearSetting, average: int) -> Sensitivity:
         right = whole(setting, average)
         return replace(right, rho=right.rho / setting.training.epochs)
 
-    patch.setattr(linear, "sgd_sensitivity", sgd_sensitivity)
+    patch.setattr(sensitivity, "sgd_sensitivity", sgd_sensitivity)
 
 
 def clamped_softmax(patch: pytest.MonkeyPatch) -> None:

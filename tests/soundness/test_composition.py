@@ -12,17 +12,10 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from agt.mechanisms.composition import (
-    Allowance,
-    ApproximateDP,
-    Cost,
-    GaussianDP,
-    Guarantee,
-    Lot,
-    PureDP,
-    delta_of,
-    squared_mu,
-)
+from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.mechanisms.composition import delta_of
+from agt.mechanisms.gaussian_equivalent import squared_mu
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import ProposeTestRelease, SmoothCauchy
 from agt.numeric import mills_delta

@@ -13,8 +13,9 @@ from synthetic import make_records
 
 from agt.errors import ConfigError
 from agt.settings import ErmConfig, FeaturesConfig, StabilityConfig, TrainingConfig
-from agt.training import linear
-from agt.training.linear import LinearLoss, LinearTrained, Schedule
+from agt.training import linear, sensitivity
+from agt.training.linear import LinearTrained
+from agt.training.sensitivity import LinearLoss, Schedule
 
 SOFTMAX = {"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}
 TWO = {"batch": {"count": 2, "normalizer": 10.0, "n_max": 45}}
@@ -94,15 +95,15 @@ def test_rho_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None
 
 
 def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, proved = Schedule.at.__func__, linear.sgd_sensitivity  # type: ignore[attr-defined]
+    right, proved = Schedule.at.__func__, sensitivity.sgd_sensitivity  # type: ignore[attr-defined]
     last_rate = type("Broken", (), {"at": staticmethod(lambda t, p, s: right(Schedule, t, p, 8))})
 
-    def broken(setting: linear.LinearSetting, average: int = 1) -> linear.Sensitivity:
+    def broken(setting: sensitivity.LinearSetting, average: int = 1) -> sensitivity.Sensitivity:
         with pytest.MonkeyPatch.context() as patch:  # training itself keeps its rates
-            patch.setattr(linear, "Schedule", last_rate)
+            patch.setattr(sensitivity, "Schedule", last_rate)
             return proved(setting, average)
 
-    monkeypatch.setattr(linear, "sgd_sensitivity", broken)
+    monkeypatch.setattr(sensitivity, "sgd_sensitivity", broken)
     assert assault(HEADS["decays"][0], 0, 60, until="contained").escapes
 
 

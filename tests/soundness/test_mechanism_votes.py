@@ -12,7 +12,7 @@ from agt.certificates.stability import FARTHEST
 from agt.certificates.votes import certified_vote
 from agt.errors import ConfigError
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
-from agt.mechanisms.composition import GaussianDP, PureDP
+from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.mechanisms.published import published_vote
 from agt.numeric import SeededRandomness
 

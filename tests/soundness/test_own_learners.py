@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import agt
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.models import own_votes
 from agt.models.own_votes import OwnVotesModel

@@ -15,7 +15,7 @@ import agt
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box
 from agt.bounds.rules import Gradient
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA
 from agt.kernels.select import load
@@ -24,8 +24,8 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS, Sums, ball, deviations, farthest
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig
-from agt.training.batches import Recipe
 from agt.training.loop import train
+from agt.training.recipe import Recipe
 from agt_audit.certificate import Auditor, Certificate
 from agt_cli.report.findings import Outcome
 

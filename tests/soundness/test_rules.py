@@ -23,8 +23,8 @@ from agt.bounds.rules import ReluRule, rules_for
 from agt.certificates.box import certify
 from agt.errors import ConfigError
 from agt.kernels.cpu import CpuKernel
-from agt.training.batches import Recipe
 from agt.training.loop import train
+from agt.training.recipe import Recipe
 from agt_cli.cli import main
 
 BCE = {"loss": "binary_cross_entropy", "lr": 0.3, "epochs": 2}

@@ -30,8 +30,9 @@ from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.argmax import NoisyArgmax
+from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import RESTS_ON
-from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.mechanism import GaussianRule, N, rule_of
 from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.quantile import two_sided_geometric
@@ -40,16 +41,10 @@ from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RemovalConfig
 from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
-from agt.training.linear import (
-    LinearLoss,
-    LinearSetting,
-    LinearTrained,
-    Schedule,
-    Sensitivity,
-    proved as proved_eigenvalue,
-    sgd_sensitivity,
-)
+from agt.training.linear import LinearTrained
 from agt.training.removal import RemovalProblem, removal_budget
+from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.spectral import proved as proved_eigenvalue
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.answers import public_names
@@ -57,7 +52,7 @@ from agt_cli.releasing.payer import Receipt
 from agt_cli.releasing.release import PlannedLabels
 from agt_cli.releasing.session import Session
 from agt_cli.report import record
-from agt_cli.runs.queries import _append
+from agt_cli.runs.pending import _append
 
 LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 

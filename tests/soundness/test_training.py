@@ -11,11 +11,13 @@ from checks import CASES, RUMP, WIDTH, Case, ends, run
 from synthetic import KERNELS, RELATIONS, SYMMETRIC, make_head, make_recipe, make_records, make_training
 from torch import nn
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.training import batches
-from agt.training.batches import Recipe, Stream
-from agt.training.loop import learning_rate, train
+from agt.training import stream
+from agt.training.loop import train
+from agt.training.recipe import Recipe
+from agt.training.sgd import learning_rate
+from agt.training.stream import Stream
 
 DTYPES = ("float64", "float32")
 COMBINATIONS = [
@@ -257,7 +259,7 @@ def test_sizes_that_cannot_work_are_refused_before_the_first_step(monkeypatch: p
     with pytest.raises(ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"):
         train(head, make_recipe(training, fragment=21), data)
     train(head, make_recipe(training, fragment=20), data)
-    monkeypatch.setattr(batches, "device_memory", lambda device: 2**10)
+    monkeypatch.setattr(stream, "device_memory", lambda device: 2**10)
     with pytest.raises(ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"):
         train(head, make_recipe(training, ks=range(50)), data)
     huge = make_training(batch={"normalizer": 2.0**23, "n_max": 2**24})

@@ -18,7 +18,7 @@ import agt
 from agt.certificates.box import Certificates, Envelope
 from agt.certificates.stability import ClosedForm
 from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.planning import Evidence

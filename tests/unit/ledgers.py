@@ -10,7 +10,8 @@ from typing import Any
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Entry
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.composition import Allowance, Guarantee, PureDP
+from agt.mechanisms.budget import Allowance
+from agt.mechanisms.guarantees import Guarantee, PureDP
 
 DATA = "d" * 32
 

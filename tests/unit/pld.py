@@ -8,7 +8,7 @@ import math
 
 from dp_accounting.pld import common, privacy_loss_distribution
 
-from agt.mechanisms.composition import GaussianDP, Guarantee
+from agt.mechanisms.guarantees import GaussianDP, Guarantee
 
 _CELLS = 200_000  # cells of the total's loss distribution, at most
 

@@ -14,24 +14,10 @@ from scipy.special import ndtri, ndtri_exp
 
 from agt.errors import ConfigError
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
-from agt.mechanisms.composition import (
-    BLOCK,
-    MAX_QUERIES,
-    Allowance,
-    ApproximateDP,
-    Cost,
-    GaussianDP,
-    Guarantee,
-    Lot,
-    PureDP,
-    delta_of,
-    described,
-    guarantee_of,
-    per_query,
-    single_mu,
-    squared_mu,
-    total,
-)
+from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.mechanisms.composition import MAX_QUERIES, delta_of, per_query, total
+from agt.mechanisms.gaussian_equivalent import BLOCK, single_mu, squared_mu
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP, described, guarantee_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
@@ -39,7 +25,7 @@ from agt.mechanisms.published import ProposeTestRelease
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import mills_delta, written
-from agt.training.loop import NoiseConfig, plan_noise
+from agt.training.noise import NoiseConfig, plan_noise
 
 FRESH = Cost()
 EPS = st.floats(1e-15, 100)

@@ -9,17 +9,8 @@ import pytest
 from pld import pld_total
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import (
-    BOUNDS,
-    PUBLISHED,
-    ApproximateDP,
-    GaussianDP,
-    PureDP,
-    delta_of,
-    per_query,
-    pure_delta,
-    total,
-)
+from agt.mechanisms.composition import BOUNDS, PUBLISHED, delta_of, per_query, pure_delta, total
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.numeric import mills_delta
 

@@ -14,7 +14,7 @@ from records import reseal
 from torch import nn
 
 import agt
-from agt.data.dataset import DataError, fingerprint
+from agt.data.records import DataError, fingerprint
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.heads import from_layers, layers_of

@@ -14,8 +14,9 @@ import pytest
 import agt
 from agt.errors import ConfigError
 from agt.mechanisms.argmax import NoisyArgmax
+from agt.mechanisms.budget import Lot
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, Lot, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from agt.api import fit
-from agt.data.dataset import CONTENT
+from agt.data.ids import CONTENT
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards

@@ -11,7 +11,7 @@ from synthetic import ball
 
 from agt.api import Declared, fit
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.measurement import Measurement, TableValues
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -29,7 +29,7 @@ from agt.mechanisms.weights import ReleaseWeights, release_weights
 from agt.models.model import Model
 from agt.numeric import Randomness, gaussian_mu, noisy
 from agt.settings import RelationConfig
-from agt.training.loop import NoiseConfig
+from agt.training.noise import NoiseConfig
 from agt_audit import replay as replaying
 from agt_audit.neighbours import retrained, without
 from agt_audit.replay import ReplayedRelease, ReplayedTraining, allowed_mu, publish_training, replay

@@ -15,21 +15,13 @@ from synthetic import ball, make_head, make_recipe, make_records, make_training,
 from torch import nn
 from torch.nn import functional as F
 
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import gaussian_mu
 from agt.settings import TrainingConfig
 from agt.training.erm import TiltedErm, solve
-from agt.training.loop import (
-    NoiseConfig,
-    NoisePlan,
-    draw_noise,
-    noise_config,
-    noise_seed,
-    plan_noise,
-    step_sensitivity,
-    train,
-)
+from agt.training.loop import train
+from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_config, noise_seed, plan_noise, step_sensitivity
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd ---------------------------------------------------------------------------------------------------

@@ -16,16 +16,16 @@ from torch import Tensor
 
 import agt
 from agt.bounds.network import Box
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.store import Lock
 from agt.training import checkpoint
-from agt.training.batches import Recipe
 from agt.training.checkpoint import NOWHERE, CheckpointFolder, Checkpoints, open_checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
 from agt.training.loop import Progress, TrainingRun, train
+from agt.training.recipe import Recipe
 
 ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}
 Tensors = Callable[[], dict[str, Tensor]]

@@ -12,6 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from agt.errors import ConfigError
+from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import (
     VERSION,
     Account,
@@ -24,7 +25,8 @@ from agt.mechanisms.claims import (
     read_claim,
     totals_of,
 )
-from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP, delta_of, total
+from agt.mechanisms.composition import delta_of, total
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Curve, curve_of, curve_of_budget
 from agt.settings import RelationConfig
 

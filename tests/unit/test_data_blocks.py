@@ -11,9 +11,10 @@ import pytest
 
 from agt.certificates.box import Certificates
 from agt.data import dataset, files, labelled
-from agt.data.dataset import Blocks, DataError, Records, pieces
+from agt.data.arrays import Blocks, pieces
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import FileConstants, LabelledFile
+from agt.data.records import DataError, Records
 from agt.data.table import Table
 from agt.errors import AgtError
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.dataset import UNLABELLED, DataError
 from agt.data.embeddings import Embeddings, public_digest
 from agt.data.labelled import Declared, dataset_of
+from agt.data.records import UNLABELLED, DataError
 from agt.facts import Standing
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)

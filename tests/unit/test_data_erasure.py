@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from agt.data.blobs import Blobs
-from agt.data.dataset import DataError, Dataset
+from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.erasure import IsErased, part
+from agt.data.records import DataError
 from agt.data.table import Table
 from agt.facts import Standing
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.dataset import DataError
 from agt.data.files import CsvFormat, open_columns
+from agt.data.records import DataError
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
 from agt.store import locate

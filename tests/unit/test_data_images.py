@@ -14,8 +14,9 @@ from sklearn.datasets import load_digits
 
 from agt.data import images
 from agt.data.blobs import Blobs
-from agt.data.dataset import UNLABELLED, DataError, uniform
+from agt.data.ids import uniform
 from agt.data.images import Digits, MedMnist, Mnist
+from agt.data.records import UNLABELLED, DataError
 from agt.errors import AgtError, ConfigError, DataMissing
 from agt.settings import validate
 

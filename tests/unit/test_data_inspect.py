@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agt.data.dataset import DataError
 from agt.data.files import CsvFormat
+from agt.data.records import DataError
 from agt.data.table import Table
 from agt.errors import ConfigError
 from agt.facts import Standing

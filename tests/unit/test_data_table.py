@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
-from agt.data.dataset import UNLABELLED, DataError, Dataset, Outside, with_notes
+from agt.data.dataset import Dataset, with_notes
 from agt.data.embeddings import Embeddings
+from agt.data.population import Outside
+from agt.data.records import UNLABELLED, DataError
 from agt.data.table import HALVINGS, Encoding, Table
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate

@@ -19,7 +19,7 @@ from agt.bounds.interval import Interval
 from agt.distributed import ALONE, SPANS, Group, PeerLost, _added, _branches, _run, group, joined, spans, together
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.kernels.select import load
-from agt.training.batches import selected_sums
+from agt.training.selections import selected_sums
 
 TESTS = Path(__file__).parents[1]
 Outcomes = Callable[[str], list[dict[str, str]]]

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from agt import __version__
-from agt_cli import usage
+from agt_cli import config_files
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -179,7 +179,7 @@ def test_the_readme_keeps_its_two_commands() -> None:
 @pytest.mark.parametrize("group", ["dataset", "mechanism"])
 def test_settings_that_pages_give_can_be_chosen(group: str) -> None:
     """GROUP=NAME on a page is an option, or one that the page itself makes."""
-    options = set(usage.options(group))
+    options = set(config_files.options(group))
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         own = set(re.findall(rf"conf/{group}/(\w+)\.yaml", text))

@@ -15,15 +15,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from agt.data.blobs import Blobs
-from agt.data.dataset import DataError, Dataset, Records
+from agt.data.dataset import Dataset
 from agt.data.images import MedMnist
+from agt.data.records import DataError, Records
 from agt.errors import DataMissing
 from agt.facts import grounds, void
 from agt.models.box import start_from
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
-from agt.training.batches import Recipe
 from agt.training.loop import train
+from agt.training.recipe import Recipe
 from agt_cli._experiments import encoder as module
 
 

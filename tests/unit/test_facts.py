@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from agt.certificates.conditions import Condition, declarations, weaker
-from agt.data.dataset import classes_fact, counts_rows, id_facts, size_fact, split_fact
+from agt.data.ids import counts_rows
 from agt.data.labelled import Declared, dataset_of
+from agt.data.meanings import classes_fact, id_facts, size_fact, split_fact
 from agt.facts import Fact, Grounds, Standing, declared, grounds, proved, void
 
 SAID = declared("the list is public (dataset.classes)", "it was read off the records")

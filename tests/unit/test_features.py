@@ -34,7 +34,7 @@ from agt.models.features import (
 )
 from agt.numeric import UNIT
 from agt.settings import USUAL_COUNTS, FeaturesConfig, certificate_config, validate
-from agt_cli import usage
+from agt_cli import config_files, help_pages
 from agt_cli.choices import hashes
 from agt_cli.commands.tune import TuningData, choices, neighbours
 from agt_cli.configuration import composed
@@ -402,8 +402,8 @@ def test_a_map_is_asked_for_by_its_name(name: str) -> None:
     declared = ["certificate.features.public=test"] if name == "landmarks" else []
     line = ["dataset=digits", "model=linear", "certificate=stability", f"certificate/features={name}", *declared]
     made = certificate_config(composed("train", line)["certificate"])
-    assert name in usage.options("certificate/features")
-    assert f"  {name}" in usage.command_help("train").partition("certificate/features=:")[2]
+    assert name in config_files.options("certificate/features")
+    assert f"  {name}" in help_pages.command_help("train").partition("certificate/features=:")[2]
     assert made.features.map == name  # type: ignore[union-attr]
     assert made.features.count == USUAL_COUNTS[name]  # type: ignore[union-attr]
 

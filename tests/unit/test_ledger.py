@@ -21,7 +21,8 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
-from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
+from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.relations import RELATIONS as ALL_RELATIONS
 from agt.store import Broken
 

@@ -20,7 +20,7 @@ from ledgers import charge, keys, new
 from agt.errors import AgtError
 from agt.ledger import ledger as ledger_module
 from agt.ledger.ledger import Exhausted, Ledger
-from agt.mechanisms.composition import Cost
+from agt.mechanisms.budget import Cost
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

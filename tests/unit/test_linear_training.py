@@ -11,21 +11,12 @@ from synthetic import make_recipe, make_records, refused
 
 from agt.certificates.stability import FARTHEST, certify_linear, upper_lengths
 from agt.certificates.votes import certified_vote
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.erm import erm_sensitivity, iterations, train_erm
-from agt.training.linear import (
-    LinearLoss,
-    LinearSetting,
-    LinearTrained,
-    Schedule,
-    Sensitivity,
-    derivative,
-    gradient_sum,
-    sgd_sensitivity,
-    train_linear,
-)
+from agt.training.linear import LinearTrained, derivative, gradient_sum, train_linear
+from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
 
 
 def training(**settings: object) -> TrainingConfig:

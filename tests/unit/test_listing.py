@@ -10,7 +10,8 @@ import pytest
 from agt.errors import ConfigError
 from agt_cli.commands.runs import RunsConfig, moment, named, run as list_runs
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run, runs_below
+from agt_cli.report.finished import Run
+from agt_cli.report.found import runs_below
 
 
 @pytest.fixture

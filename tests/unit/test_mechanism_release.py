@@ -11,9 +11,9 @@ import pytest
 from grid_losses import true_loss
 
 from agt.errors import ConfigError
-from agt.mechanisms import composition
+from agt.mechanisms import enclosures
 from agt.mechanisms.argmax import NoisyArgmax
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import MAX_DISTANCE, MECHANISMS, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
@@ -178,8 +178,8 @@ class TestEnclosure:
     @pytest.mark.parametrize("x", [0.0, -1e-9, -0.1, -1 / 3, -2.7, -6.1, -9.99, -13.37, -13.5])
     @pytest.mark.parametrize("digits", [0, 10**-17, 3 * 10**-40])
     def test_normal(self, x: float, digits: float) -> None:
-        at = max(composition.DOWN.subtract(Decimal(x), Decimal(digits) / 7), composition.FARTHEST)  # many digits
-        bounds = composition.normal(at)
+        at = max(enclosures.DOWN.subtract(Decimal(x), Decimal(digits) / 7), enclosures.FARTHEST)  # many digits
+        bounds = enclosures.normal(at)
         with mpmath.workdps(150):
             true = mpmath.ncdf(mpmath.mpf(str(at)))
             low, high, density = (mpmath.mpf(str(value)) for value in bounds)
@@ -191,12 +191,12 @@ class TestEnclosure:
     def test_exp(self, x: float) -> None:
         with mpmath.workdps(150):
             true = mpmath.exp(mpmath.mpf(x))
-            low = mpmath.mpf(str(composition.exp_lower(Decimal(x))))
+            low = mpmath.mpf(str(enclosures.exp_lower(Decimal(x))))
             assert true * (1 - mpmath.mpf(10) ** -98) < low < true
 
     def test_pi(self) -> None:
         with mpmath.workdps(150):
-            assert mpmath.mpf(str(composition.PI_LOW)) < mpmath.pi < mpmath.mpf(str(composition.PI_HIGH))
+            assert mpmath.mpf(str(enclosures.PI_LOW)) < mpmath.pi < mpmath.mpf(str(enclosures.PI_HIGH))
 
     def test_does_not_depend_on_the_threads_context(self) -> None:
         before = GaussianMargin(mu=0.1).exact_flip(40)
@@ -209,7 +209,7 @@ class TestEnclosure:
     @pytest.mark.parametrize("x", ["0.1", "-14"])
     def test_range(self, x: str) -> None:
         with pytest.raises(ValueError, match="outside"):
-            composition.normal(Decimal(x))
+            enclosures.normal(Decimal(x))
 
 
 class TestExposure:

@@ -18,7 +18,7 @@ from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms import objective
 from agt.mechanisms.claims import labels_from, prepare_weights
-from agt.mechanisms.composition import ApproximateDP
+from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.objective import (
     SHARE,
     Noises,

@@ -13,7 +13,7 @@ from agt.api import fit
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.claims import labels_from, prepare_weights
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.planning import weights_on_offer
 from agt.mechanisms.statistics import Centre, NoisyStatistics, Statistics, SumNoises, sensitivities, whole
 from agt.models.linear import LinearModel

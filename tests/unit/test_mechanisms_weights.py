@@ -9,7 +9,7 @@ from scipy.stats import kstest, norm
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import grounds, proved
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale, release_weights, weights_budget
 from agt.numeric import SeededRandomness, SystemRandomness, mills_delta
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import agt
-from agt.data.dataset import DataError
+from agt.data.records import DataError
 
 RNG = np.random.default_rng(8)
 FRAME = pd.DataFrame({"age": RNG.integers(18, 90, 200), "region": RNG.choice(["north", "south"], 200)})

@@ -20,13 +20,14 @@ from agt_cli._experiments.imdb import Embedder, Imdb
 from omegaconf import OmegaConf
 from synthetic import refused
 
-from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings, read_prepared
+from agt.data.ids import uniform
+from agt.data.records import DataError
 from agt.errors import ConfigError, DataMissing
 from agt.settings import build, validate
 from agt.store import seal, unseal
 from agt.targets import trusting
-from agt_cli.usage import options
+from agt_cli.config_files import options
 
 # -- prepare folder ----------------------------------------------------------------------------------------------------
 

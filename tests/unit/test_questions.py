@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt.data.dataset import ROWS, UNANSWERED, Blocks, as_array, selected
+from agt.data.arrays import ROWS, Blocks, as_array, selected
+from agt.data.records import UNANSWERED
 from agt.ledger.ledger import Questions, keys_of, question_terms
 from agt.mechanisms.optimal import RandomizedResponse
 

@@ -14,7 +14,7 @@ from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.claims import APART, Output, prepare_labels, prepare_quantile, prepare_weights, totals_of
-from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights

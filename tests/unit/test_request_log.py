@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agt.data.dataset import DataError, Records
+from agt.data.records import DataError, Records
 from agt.errors import ConfigError
 from agt.store import Broken
 from agt_cli.unlearn.log import (

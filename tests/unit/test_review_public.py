@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.dataset import DataError, Dataset
+from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.images import MedMnist
+from agt.data.records import DataError
 from agt.data.table import Table
 from agt.mechanisms.claims import Claim, Reason, Release
-from agt.mechanisms.composition import PureDP
+from agt.mechanisms.guarantees import PureDP
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig, RelationConfig
 

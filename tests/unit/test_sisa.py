@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from synthetic import make_records, make_training
 
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import Dataset
+from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import grounds, proved, void
 from agt.models import model as ensembles

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from agt.errors import ConfigError
 from agt.kernels.reference import ReferenceKernel
-from agt.training import batches
-from agt.training.batches import RESIDENT, Pair, Stream, ahead
+from agt.training import stream
+from agt.training.stream import Stream
+from agt.training.transfer import RESIDENT, Pair, ahead
 
 N, WIDTH = 150, 3  # rows of 24 bytes: most begin at an address that is no multiple of 64
 
@@ -96,7 +97,7 @@ def test_a_part_that_cannot_be_read_is_an_error_and_the_others_are_used() -> Non
 
 
 def test_a_selection_beyond_a_gpus_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "device_memory", lambda device: 2**20)
+    monkeypatch.setattr(stream, "device_memory", lambda device: 2**20)
     at = streamed(Fake(0), device="cuda")
     assert at.groups([1, 2, 3], ReferenceKernel().kept_bytes) == [slice(0, 3)]
     assert len(at.groups(list(range(900)), ReferenceKernel().kept_bytes)) > 4  # a quarter of the memory at once

@@ -10,8 +10,9 @@ import pytest
 import agt
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, KGridConfig, RelationConfig, TrainingConfig, validate
-from agt.training.batches import Recipe
-from agt.training.linear import FACTOR, ONSET, LinearSetting, settled, sgd_sensitivity, strength
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearSetting, sgd_sensitivity
+from agt.training.strength import FACTOR, ONSET, settled, strength
 
 OPEN: dict[str, Any] = dict.fromkeys(("lr", "epochs", "weight_decay"), "recipe") | {
     "loss": "binary_cross_entropy",
@@ -125,6 +126,6 @@ def test_a_neighbour_settles_alike_where_the_size_is_declared(size: int | None) 
 def test_constants_that_changed_since_are_noticed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     model = agt.fit(np.eye(20), np.arange(20) % 2, declared=agt.Declared(size=20))
     model.save(tmp_path / "model")
-    monkeypatch.setattr("agt.training.linear.ONSET", 999.0)
+    monkeypatch.setattr("agt.training.strength.ONSET", 999.0)
     with pytest.raises(UnsoundError, match="the run's configuration implies"):
         agt.load(tmp_path / "model")

@@ -15,8 +15,10 @@ import pytest
 
 from agt.errors import ConfigError
 from agt.store import Lock, Pending
-from agt_cli.report import finished
-from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, commit, has_pending_commit, open_run, run_lock
+from agt_cli.report import finished, next_state
+from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, has_pending_commit
+from agt_cli.report.next_state import commit, run_lock
+from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState
 from tests.swapping import begin, leftovers, state, update
 
@@ -271,7 +273,7 @@ def decide(run: Path) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finished, "_roll_forward", stop)
+        patch.setattr(next_state, "_roll_forward", stop)
         with pytest.raises(Killed):
             update(run)
 

@@ -14,16 +14,17 @@ from scipy.special import expit
 from synthetic import ball, make_recipe, make_records, make_training, refused
 
 import agt
-from agt.data.dataset import Records
+from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.settings import BatchConfig, default_n_max
-from agt.training import ensemble, erm as erm_module, linear
-from agt.training.batches import BatchPlan, Recipe, check_unit_rows
+from agt.training import ensemble, erm as erm_module, spectral
+from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
 from agt.training.erm import TiltedErm, least_tolerance, radius, smoothness, solve
-from agt.training.linear import largest_eigenvalue, proved
-from agt.training.loop import Sgd, descend, learning_rate
+from agt.training.recipe import Recipe
+from agt.training.sgd import Sgd, descend, learning_rate
+from agt.training.spectral import largest_eigenvalue, proved
 
 # -- batches -----------------------------------------------------------------------------------------------------------
 
@@ -330,9 +331,9 @@ def test_an_estimate_that_is_too_low_is_not_proved():
 
 def test_a_guess_that_is_too_low_is_not_the_bound(monkeypatch):
     matrix, top = hidden()
-    monkeypatch.setattr(linear, "_top", lambda _: 9.0)  # a guess from a blind iteration
+    monkeypatch.setattr(spectral, "_top", lambda _: 9.0)  # a guess from a blind iteration
     assert top <= largest_eigenvalue(matrix) <= 2 * top
-    monkeypatch.setattr(linear, "_top", lambda _: 0.01)  # a hopeless one
+    monkeypatch.setattr(spectral, "_top", lambda _: 0.01)  # a hopeless one
     assert largest_eigenvalue(matrix) >= np.trace(matrix)
 
 

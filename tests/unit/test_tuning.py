@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt.data.dataset import Dataset, Records, records
+from agt.data.dataset import Dataset
+from agt.data.records import Records, records
 from agt.errors import ConfigError
 from agt.facts import Standing, declared, grounds, proved, void
-from agt.mechanisms.composition import GaussianDP
+from agt.mechanisms.guarantees import GaussianDP
 from agt.models.heads import HeadConfig
 from agt.problem import Settings
 from agt.settings import (

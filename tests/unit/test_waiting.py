@@ -12,7 +12,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.votes import Vote
 from agt.errors import ConfigError
 from agt.models.model import vote
-from agt_cli.runs.queries import ABSTAINED_FILE, PendingErasures, abstentions
+from agt_cli.runs.pending import ABSTAINED_FILE, PendingErasures, abstentions
 
 STATES = ("sha256:0",)
 

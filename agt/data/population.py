@@ -1,0 +1,56 @@
+"""Whether queries are of the population that a model was trained for: values outside the declared ranges and lists."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FEW_VALUES = 20
+"""Fewer values of a column of queries than this show little: only those far outside count."""
+
+MAX_RATE_OUTSIDE = 0.2
+"""A column of queries with more values outside looks like another population's."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Values of one column of queries that lie outside what was declared public of it.
+
+    Attributes:
+        column: its name.
+        count, total: how many of how many values; 0 of 0: the column has none.
+        declared: the range or list, in words.
+        seen: what was met, in words.
+        far: how many of them are in no list, or farther from the range than it is wide.
+    """
+
+    column: str
+    count: int
+    total: int
+    declared: str
+    seen: str
+    far: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The share of values outside; 1 where there are none at all."""
+        return self.count / self.total if self.total else 1.0
+
+
+def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:
+    """Why queries look like another population's than was declared, in words; empty: they do not.
+
+    More than a fifth of a column's values lie outside its range or list. Of fewer than 20 values only those count that
+    are in no list, or farther from the range than it is wide, because one of them may well be a little outside; so a
+    single query can be judged. It depends on the queries and the declared constants alone.
+
+    Args:
+        outside: of each column.
+        queries: how many there are.
+    """
+    mismatches = []
+    for part in outside:
+        counted = part.count if part.total >= FEW_VALUES else part.far
+        empty = not part.total and queries >= FEW_VALUES
+        if empty or counted > MAX_RATE_OUTSIDE * part.total:
+            values = f"{counted:,} of {part.total:,} values of column '{part.column}'"
+            mismatches.append(f"{values} lie outside {part.declared}, as of another population")
+    return mismatches

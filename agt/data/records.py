@@ -1,0 +1,163 @@
+"""Records: features, labels, ids and units of people, the input of every training and certificate."""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+
+from agt.data.arrays import Blocks, Mapped, not_finite, pieces
+from agt.data.ids import most_frequent
+from agt.data.population import Outside, population_mismatches
+from agt.errors import AgtError
+
+UNLABELLED = -1
+
+UNANSWERED = -1
+
+
+class DataError(AgtError):
+    """The data was found, and cannot be used as it is."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, repr=False)  # whoever prints a model prints no records
+class Records:
+    """Rows of data, in a fixed order.
+
+    Attributes:
+        features: [n, ...] float32 or float64, finite; may be memory-mapped, or read block by block (``Blocks``).
+        labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
+        ids: [n] str, unique: the name of each record.
+        units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
+        public: [n] bool: True where the record is public, so that it is never added, removed or changed.
+        outside: for the data owner alone, which columns of queries do not fit what was declared.
+        id_column: the column that names queries in their file; None: none does.
+        groups: column -> [n] the subgroup of each record, as text, for what is told of a model's quality alone.
+        rows: [n] int64, their numbers, from 0, in the file or set that they were taken from; None: they are all of it.
+
+    Raises:
+        DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    ids: np.ndarray
+    units: np.ndarray
+    public: np.ndarray
+    outside: tuple[Outside, ...] = field(default=(), compare=False)
+    id_column: str | None = field(default=None, compare=False)
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    rows: np.ndarray | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.features)
+        arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
+        for name, array in (*arrays.items(), *self.groups.items()):
+            if array.shape != (n,):
+                raise DataError(f"records: {name} has shape {array.shape}, expected ({n},)")
+        if self.features.dtype not in (np.float32, np.float64):
+            raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
+        row = None if isinstance(self.features, Blocks) else not_finite(self.features)
+        if row is not None:
+            which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
+            raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
+        repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
+        if repeated:
+            raise DataError(
+                f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique (rows of one person: units)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def population_mismatches(self) -> list[str]:
+        """Why these queries look like another population's; empty: they do not."""
+        return population_mismatches(self.outside, len(self))
+
+    @property
+    def units_named(self) -> bool:
+        """Whether something says whose each record is; else each is a unit of its own, under its id. Of no records: whether
+        it was said of those that they stand for."""
+        return self.units is not self.ids and (not len(self) or bool((self.units != self.ids).any()))
+
+    def take(self, rows: np.ndarray) -> "Records":
+        """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
+        places = np.flatnonzero(rows) if rows.dtype == bool else rows
+        steps, inside = np.diff(places), len(places) > 0 and places[0] >= 0 and places[-1] < len(self)
+        if inside and (steps == 1).all():
+            return self._at(slice(int(places[0]), int(places[-1]) + 1))
+        part = self._at(rows)
+        if not (inside and (steps > 0).all()):
+            part.__post_init__()  # a row may be there twice
+        return part
+
+    def _at(self, rows: np.ndarray | slice) -> "Records":
+        # Some rows, none of them twice: what was checked of all records holds of these.
+        ids = self.ids[rows]
+        if isinstance(rows, slice):
+            places = np.arange(*rows.indices(len(self)))
+        else:
+            places = np.flatnonzero(rows) if rows.dtype == bool else rows % max(len(self), 1)
+        return self._unchecked(
+            features=self.features[rows],
+            labels=self.labels[rows],
+            ids=ids,
+            units=ids if self.units is self.ids else self.units[rows],
+            public=self.public[rows],
+            groups={name: values[rows] for name, values in self.groups.items()},
+            outside=(),
+            rows=places if self.rows is None else self.rows[places],
+        )
+
+    def seen_as(self, features: np.ndarray) -> "Records":
+        """These records with other features, finite ones, which are not looked at."""
+        return self._unchecked(features=features)
+
+    def _unchecked(self, **changes: object) -> "Records":
+        part = copy(self)
+        for name, value in changes.items():
+            object.__setattr__(part, name, value)
+        return part
+
+
+def records(
+    features: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray,
+    units: np.ndarray | None = None,
+    public: np.ndarray | None = None,
+    groups: Mapping[str, np.ndarray] | None = None,
+    outside: tuple[Outside, ...] = (),
+    rows: np.ndarray | None = None,
+    id_column: str | None = None,
+) -> Records:
+    """Records whose unit is the record itself and which are private, unless said otherwise."""
+    return Records(
+        features=features,
+        labels=labels.astype(np.int64, copy=False),
+        ids=ids,
+        units=ids if units is None else units,
+        public=np.broadcast_to(np.False_, len(features)) if public is None else public,
+        outside=outside,
+        id_column=id_column,
+        groups=groups or {},
+        rows=rows,
+    )
+
+
+def fingerprint(*parts: Records) -> str:
+    """A hash of all that training sees of these records, in their order."""
+    h = blake2b(digest_size=16)
+    for records in parts:
+        for features in pieces(records.features):
+            h.update(np.ascontiguousarray(features).tobytes())
+        for array in (records.labels, records.public):
+            h.update(array.tobytes())
+        for array in (records.ids, records.units):
+            for place, names in enumerate(pieces(array)):
+                h.update(("\n" if place else "").encode() + "\n".join(names.tolist()).encode())
+    return h.hexdigest()

@@ -1,0 +1,86 @@
+"""The files of settings: ours, the user's ./conf, the experiments', and the options of each group.
+
+Nothing here imports torch, Hydra or a task.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from textwrap import dedent
+
+import agt_cli
+from agt_cli.usage import COMMANDS
+
+
+@cache
+def config_dir() -> Path:
+    """The configuration: inside the package if installed from a wheel, beside it in a source tree."""
+    return _folder("conf")
+
+
+def user_conf() -> Path | None:
+    """The user's own configuration, ./conf; None where there is none, or it is the package's."""
+    folder = Path("conf").absolute()
+    return folder if folder.is_dir() and not folder.samefile(config_dir()) else None
+
+
+@cache
+def experiments_dir() -> Path:
+    """What the papers' figures and tables need, found the same way."""
+    return _folder("experiments")
+
+
+def _folder(name: str) -> Path:
+    package = Path(agt_cli.__file__).resolve().parent
+    inside = package / f"_{name}"
+    return inside if inside.is_dir() else package.parent / name
+
+
+def groups(config: str) -> list[str]:
+    """The configuration groups that a command's primary file chooses from, last those inside them
+    (``certificate/features``); Hydra's own left out."""
+    chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
+    below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
+    names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
+    return [*below, *names, *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/"))]
+
+
+@cache
+def packed() -> dict[str, dict[str, str]]:
+    """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or experiments/conf/.
+
+    Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is that file's head.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for folder in (config_dir() / "groups", experiments_dir() / "conf" / "groups"):
+        for path in sorted(folder.rglob("*.yaml")):
+            group = found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), {})
+            for part in re.split(r"\n\n(?=[#\w])", path.read_text(encoding="utf-8").rstrip("\n")):
+                head, name, body = re.split(r"^(\w+):\n", part, maxsplit=1, flags=re.MULTILINE)
+                group[name] = head + dedent(body) + "\n"
+    return found
+
+
+def options(group: str) -> dict[str, str]:
+    """Option name -> YAML text, for one group: the package's own, and behind them those of the working directory."""
+    folders = [folder for folder in (user_conf(), config_dir()) if folder]
+    paths = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()}
+    return dict(sorted({**texts, **packed().get(group, {})}.items()))
+
+
+def is_own(group: str, option: str) -> bool:
+    """Whether agt itself has this option of a group; with an empty group, this primary file."""
+    return option in packed().get(group, {}) or (config_dir() / group / f"{option}.yaml").exists()
+
+
+def summary(text: str) -> str:
+    """What a configuration file says it is: its first comment that is no directive."""
+    for line in text.splitlines():
+        if line.startswith("# ") and not line.startswith("# @package"):
+            return line.removeprefix("# ")
+    return ""
+
+
+def _lines(config: str) -> list[str]:
+    return (config_dir() / f"{config}.yaml").read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,89 @@
+"""Runs found among others: below a folder, by command, and ``run=latest``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agt.errors import ConfigError
+from agt_cli import SWEEP_SUFFIX
+
+if TYPE_CHECKING:
+    pass
+from agt_cli.report.finished import _NEVER, Run
+
+LATEST = "latest"
+
+
+def runs_below(outputs: Path) -> Iterator[Run]:
+    """Every run: a folder with a status.json, two levels down or, of a sweep's job, three."""
+    for command in _folders(outputs):
+        yield from runs_in(command)
+
+
+def runs_in(home: Path) -> Iterator[Run]:
+    """The runs of one command's folder, and the jobs of its sweeps."""
+    for folder in _folders(home):
+        if (folder / "status.json").exists():
+            yield Run.at(folder)
+        elif folder.name.endswith(SWEEP_SUFFIX):
+            yield from jobs_of(folder)
+
+
+def jobs_of(sweep: Path) -> Iterator[Run]:
+    yield from map(Run.at, _folders(sweep))
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def runs_of(home: Path, command: str) -> list[Run]:
+    """The runs of ``command`` in a folder, and the jobs of its sweeps, the newest first."""
+    paths = (path.parent for place in ("*/status.json", "*/*/status.json") for path in home.glob(place))
+    runs = [run for run in map(Run.at, paths) if run.command == command and run.moment != _NEVER and "state" in run.status]
+    return sorted(runs, key=lambda run: run.age, reverse=True)
+
+
+def newest(home: Path, command: str) -> Run | None:
+    return next((run for run in runs_of(home, command) if run.state == "done"), None)
+
+
+def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """A command's configuration with the folder that ``run=latest`` means in its place.
+
+    Args:
+        note: takes a line that says which one.
+
+    Raises:
+        ConfigError: there is none, or ``run`` names nothing.
+    """
+    if "run" not in config or (isinstance(config["run"], str) and config["run"] not in ("", LATEST)):
+        return config
+    if config["run"] is None and (config.get("release") or config.get("audit")) is not None:  # not all of these need a run
+        return config
+    if config["run"] != LATEST:
+        raise ConfigError(f"run: expected the folder of a finished agt train, or latest, got {config['run']!r}")
+    home = Path(str(config.get("output_dir"))) / "train"
+    runs = runs_of(home, "train")
+    done = next((place for place, run in enumerate(runs) if run.state == "done"), None)
+    if done is None:
+        unfinished = f" (not finished: {_summary(runs)})" if runs else ""
+        raise ConfigError(
+            f"run=latest: no finished training run in {home}{unfinished}: start agt train, or give run=FOLDER (runs are "
+            "looked for under output_dir)"
+        )
+    note(f"run=latest is {runs[done].folder}")
+    if done:
+        note(f"note: newer, but not finished, and so not taken: {_summary(runs[:done])}")
+    return {**config, "run": str(runs[done].folder)}
+
+
+def _summary(runs: list[Run]) -> str:
+    first = runs[0]
+    state = f"killed: agt train resume={first.folder} goes on with it" if first.state == "killed" else first.state
+    error = f" ({first.error.splitlines()[0]})" if first.error else ""
+    more = f", and {len(runs) - 1} more" if len(runs) > 1 else ""
+    return f"{first.folder}, {state}{error}{more}"

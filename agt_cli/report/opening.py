@@ -1,0 +1,97 @@
+"""A finished run is opened: every file of it is compared with its manifest."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agt.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
+from agt_cli.report.finished import _SWAPPED, Run, manifest_digest
+from agt_cli.report.found import newest
+from agt_cli.report.next_state import recover
+from agt_cli.report.unfinished import UNKNOWN
+
+_TRIES = 3  # of a run that changes while it is opened
+
+
+def check_folder(folder: Path, command: str, key: str = "run") -> None:
+    """Raise ConfigError where there is no such folder, naming the newest finished run of ``command`` beside it."""
+    if not folder.is_dir():
+        run = newest(folder.parent, command)
+        beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
+        raise ConfigError(f"{key}={folder}: no such folder{beside}")
+
+
+def check_edits(run: Run, doing: str) -> None:
+    """Refuse a training run whose certificates count changed labels or features, where records come and go.
+
+    Raises:
+        ConfigError: it was trained with relation=flip; or with perturb, which agt audit certificate alone makes edits of.
+    """
+    from agt.relations import RELATIONS  # torch, which help and wrong paths do without
+    from agt.settings import RelationConfig, validate
+
+    relation = validate(RelationConfig, run.config["relation"], "relation").name
+    rule = RELATIONS[relation]
+    if rule.labels or (rule.features and doing != "agt audit certificate"):
+        changed = "labels" if rule.labels else "features"
+        raise ConfigError(
+            f"run={run.folder}: relation={relation}: its certificates count changed {changed}, and {doing} adds or removes "
+            "records: train with relation=add_remove"
+        )
+
+
+def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:
+    """Read a finished run of ``command``, and verify every file of it.
+
+    A run whose state is just being swapped is read in its new one; an interrupted swap is brought to its end.
+
+    Args:
+        digest: the run must be the one of this digest; None: any.
+        key: the setting that names the folder, for messages; ``digest`` is another beside it.
+
+    Raises:
+        ConfigError: no such folder, not a run, another command's run, not finished, another run than ``digest``, or a file
+            is not what the run wrote; says which file shows it.
+    """
+    check_folder(folder, command, key)
+    recover(folder, key)
+    for _ in range(_TRIES):
+        before = manifest_digest(folder)
+        try:
+            return _open_verified(folder, command, digest, key)
+        except ConfigError:
+            recover(folder, key)
+            if manifest_digest(folder) == before:
+                raise
+    raise ConfigError(f"{key}={folder}: {_SWAPPED}")
+
+
+def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> Run:
+    if not (folder / "status.json").exists():
+        raise ConfigError(f"{key}={folder}: not a run folder (status.json is missing)")
+    there = Run.at(folder, key)
+    there.json("status.json")  # says why it cannot be read
+    _check_done(there, command)
+    run = Run.open(folder, command, digest, key)
+    _ = run.status, run.environment, run.metrics, run.config  # of this state, whatever comes after it
+    return run
+
+
+def _check_done(run: Run, command: str) -> None:
+    named = f"{run.key}={run.folder}"
+    if run.command != command:
+        raise ConfigError(f"{named}: status.json says this is a run of {run.command!r}, not {command!r}")
+    if run.state == "done":
+        return
+    why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
+    resume = f"agt train resume={run.folder} goes on with it" if command == "train" else again
+    if run.state == "running":
+        why, resume = " and it is", "wait for it"
+    elif run.state == "killed" and run.is_alive is None:
+        why, resume = f", and {UNKNOWN}", again
+    elif run.state == "killed":
+        why = ", and its process is gone: it was killed"
+    said = run.status.get("state")
+    raise ConfigError(f"{named}: status.json says {said!r}{why}, so there is nothing to use: {resume}")
