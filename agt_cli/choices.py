@@ -32,7 +32,8 @@ from agt.facts import Fact, Standing, declared, void
 from agt.settings import ChosenFrom
 from agt.store import write_atomic
 from agt.training.ensemble import usual_members
-from agt_cli.configuration import chosen_options, composed
+from agt_cli.composing import composed
+from agt_cli.configuration import chosen_options
 from agt_cli.report.record import to_yaml
 
 PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
-from agt_cli import completion, help_pages, usage
+from agt_cli import completion, help_pages, usage, worker
 from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size, write_any_text
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _one_of_several(arguments: Sequence[str] | None) -> int:
     end_with_torchrun()
     from agt_cli import team
 
-    return team.work() if rank() else team.lead(lambda: main(arguments, leads=True))
+    return worker.work() if rank() else team.lead(lambda: main(arguments, leads=True))
 
 
 def _complain(text: str, code: int) -> int:

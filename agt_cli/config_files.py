@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import dedent
 
 import agt_cli
-from agt_cli.usage import COMMANDS
 
 
 @cache
@@ -40,7 +39,10 @@ def groups(config: str) -> list[str]:
     """The configuration groups that a command's primary file chooses from, last those inside them
     (``certificate/features``); Hydra's own left out."""
     chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
-    below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
+    included = [
+        name for name in chosen if (config_dir() / f"{name}.yaml").is_file()
+    ]  # tune's settings are train's and more
+    below = [group for name in included for group in groups(name)]
     names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
     return [*below, *names, *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/"))]
 

@@ -25,7 +25,6 @@ from omegaconf import DictConfig, OmegaConf
 from agt.errors import ConfigError, nearest
 from agt.store import read_digest
 from agt_cli import config_files, usage
-from agt_cli.errors import explain
 
 SUBMITIT = {  # of every cluster
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
@@ -33,15 +32,19 @@ SUBMITIT = {  # of every cluster
     **{"timeout_min": 60, "cpus_per_task": None, "gpus_per_node": None, "tasks_per_node": 1, "mem_gb": None, "nodes": 1},
     "stderr_to_stdout": False,
 }
+
 _SBATCH = ("partition", "qos", "comment", "constraint", "exclude", "gres", "cpus_per_gpu", "gpus_per_task", "mem_per_gpu")
+
 _SLURM = {
     **dict.fromkeys((*_SBATCH, "mem_per_cpu", "account", "setup")),
     **{"signal_delay_s": 120, "max_num_timeout": 0, "additional_parameters": {}, "array_parallelism": 256},
 }
+
 _JOBLIB = {
     **{"n_jobs": -1, "backend": None, "prefer": "processes", "require": None, "verbose": 0, "timeout": None},
     **{"pre_dispatch": "2*n_jobs", "batch_size": "auto", "temp_folder": None, "max_nbytes": None, "mmap_mode": "r"},
 }
+
 LAUNCHERS: dict[str, dict[str, Any]] = {
     "joblib": {"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher", **_JOBLIB},
     "submitit_local": {"_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher", **SUBMITIT},
@@ -98,8 +101,11 @@ class UserConf(SearchPathPlugin):
 
 # Hydra imports every module of a folder hydra_plugins on Python's path, the current one's too. None of it is needed here.
 sys.modules.setdefault("hydra_plugins", cast(Any, None))
+
 Plugins.instance().register(PackedGroups)
+
 Plugins.instance().register(UserConf)
+
 for _name, _settings in LAUNCHERS.items():
     ConfigStore.instance().store(_name, _settings, group="hydra/launcher")
 
@@ -167,24 +173,6 @@ def show(options: Namespace) -> None:
     logging.raiseExceptions = False  # a log line that nobody reads is no error
     with library() as hydra:
         hydra.show_cfg(options.config_name, options.overrides, options.cfg, options.package, options.resolve)
-
-
-def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
-    """The resolved configuration of ``command``, as plain containers: for what runs other commands' work.
-
-    Args:
-        complete: refuse where a required value was not given; else it is ???.
-
-    Raises:
-        ConfigError: an override does not fit.
-    """
-    config_name = usage.COMMANDS[command].config
-    try:
-        with library():
-            config = compose(config_name, list(overrides))
-    except Exception as error:
-        raise explain(error, config_name, list(overrides)) or error from None
-    return plain(config, complete)
 
 
 def compose_unresolved(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:

@@ -10,11 +10,8 @@ How it ends. The first process leaves word of its exit code, and tells those tha
 and the first reports it. One that is killed leaves none: whoever needs it finds its connection closed (``PeerLost``).
 """
 
-import signal
 import socket
 import time
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -28,15 +25,16 @@ import torch.distributed as dist
 
 from agt.distributed import ALONE, Group, PeerLost, joined, together
 from agt.errors import AgtError
-from agt.models.model import Model, fit
-from agt.targets import trusted_names, trusting
-from agt_cli.errors import explain
+from agt.models.model import Model
+from agt.targets import trusted_names
 from agt_cli.process import current_team, ignore_signals
-from agt_cli.report.console import Console
 
 FOREVER = 30 * 86400.0  # seconds: the others wait as long as the first reads data, or draws figures
+
 PATIENCE = 5.0  # seconds: until the first has left word, once it is gone
+
 OVER = "agt/over"  # the last task, with the exit code; which is on the board, for who hears no tasks any more
+
 SPLITS, QUERIES = ("train", "test"), "queries"  # features that every process has read, by name
 
 T = TypeVar("T")
@@ -177,94 +175,3 @@ def _as_sent(error: Exception) -> tuple[str, int]:
     if isinstance(error, AgtError):
         return str(error), error.exit_code
     return f"{type(error).__name__}: {error}", AgtError.exit_code
-
-
-# -- the processes beside the first ------------------------------------------------------------------------------------
-
-
-def work() -> int:
-    """Do what the first process asks for, until it has ended; returns its exit code.
-
-    The processes beside the first have no command line, record, ledger or randomness of their own, write nothing and print
-    nothing but the traceback of a bug: what they know is what the first sends, and the data and runs that this names.
-    Whatever goes wrong here, the first process hears of it and tells it.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)  # there is nothing to put in order, and a call to others hears no handler
-    warnings.simplefilter("ignore")
-    group = ALONE
-    try:
-        with together(FOREVER) as joined:
-            group = joined
-            worker = Worker(Team.of(group))
-            while (code := worker.hear()) is None:
-                pass
-            return code
-    except Exception as error:
-        if explain(error, "", ()) is None:
-            traceback.print_exc()
-    return word_of_the_first(group)
-
-
-@dataclass
-class Worker:
-    """One of them: its public methods are the tasks.
-
-    Attributes:
-        team: all.
-        settings, prepared: of what is trained.
-        model: that was trained, or is asked.
-        known: features by the names that the first process calls them.
-    """
-
-    team: Team
-    settings: Any = None
-    prepared: Any = None
-    model: Model | None = None
-    known: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def hear(self) -> int | None:
-        """Do the next task; the exit code of the first process, if it has ended."""
-        sent: tuple[Any, ...] = self.team.group.sent(())
-        task, *given = sent
-        if task == OVER:
-            return int(given[0])
-        with trusting(given.pop()):  # what the first process may import, whose command line it is
-            TASKS[task](self, *given)
-        return None
-
-    def prepare(self, config: Mapping[str, Any]) -> None:
-        """Read a training's data."""
-
-        from agt_cli.runs.prepare import prepare, settings_to_train
-
-        def make() -> tuple[Any, Any]:
-            settings = settings_to_train(config)
-            return settings, prepare(settings, Console(json=True, quiet=True))
-
-        self.settings, self.prepared = self.team.made(make)
-        self.known = {split: getattr(self.prepared.dataset, split).features for split in SPLITS}
-
-    def fit(self) -> None:
-        """Train on it."""
-        self.model = fit(self.prepared.problem(self.settings))
-
-    def open(self, config: Mapping[str, Any]) -> None:
-        """Read a finished run's model, and queries that are too many to be sent."""
-
-        from agt_cli.runs.queries import TrainedRun
-
-        def make() -> tuple[Any, Any]:
-            trained = TrainedRun.of(config)
-            return trained, trained.read()
-
-        trained, (self.model, queries) = self.team.made(make)
-        self.known = {QUERIES: queries.features}
-        trained.agree(self.team.group)
-
-    def answer(self, method: str, name: str | None, features: np.ndarray | None, *more: Any) -> None:
-        """Ask the model, about features that were sent, or known by name."""
-        getattr(self.model, method)(features if name is None else self.known[name], *more)
-
-
-TASKS = {task.__name__: task for task in (Worker.prepare, Worker.fit, Worker.open, Worker.answer)}

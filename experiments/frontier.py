@@ -30,7 +30,7 @@ from agt.numeric import bisect, whole_midpoint
 from agt.settings import STRICT, Count, build
 from agt.store import resolve
 from agt.targets import targets_of, trusting
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.report_md import ball
 
 from .amex import make

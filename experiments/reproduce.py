@@ -22,7 +22,8 @@ from agt.errors import ConfigError, DataMissing, counted, nearest
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
 from agt.store import Broken, parse_object, read_file, resolve, write_atomic
-from agt_cli.configuration import composed, only_keys
+from agt_cli.composing import composed
+from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord

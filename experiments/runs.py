@@ -35,7 +35,7 @@ from agt.relations import RELATIONS
 from agt.store import as_json
 from agt.targets import targets_of, trusting
 from agt_cli.choices import bound, declares, hashes
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.by_signature import finished_record, may_be_at_work, set_aside
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord

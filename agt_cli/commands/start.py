@@ -32,7 +32,8 @@ from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
 from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, bound, dataset_yaml, from_data
-from agt_cli.configuration import composed, only_keys
+from agt_cli.composing import composed
+from agt_cli.configuration import only_keys
 from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.quality import Quality, RateEstimate, rate_words, share

@@ -18,7 +18,7 @@ from agt.provenance import code_digest, package_of, surroundings, targets
 from agt.store import flat
 from agt.training.checkpoint import CheckpointFolder, open_checkpoints
 from agt.training.noise import SEED
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.quality import Quality, rate_words

@@ -210,7 +210,10 @@ class RunRecord(FolderWriter):
             return {}
         before = self.again.environment
         resumed = [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]
-        of_sweep = {key: before[key] for key in ("overrides", "signature") if key in before}
+        of_sweep: dict[str, object] = {}
+        for key in ("overrides", "signature"):
+            if key in before:
+                of_sweep[key] = before[key]
         return {"argv": before.get("argv"), "resumed": resumed, **of_sweep}
 
     def _fail(self, text: str, code: int) -> None:

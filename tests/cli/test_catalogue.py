@@ -29,7 +29,8 @@ from agt.store import Pending
 from agt.targets import trusting
 from agt_cli import config_files, usage
 from agt_cli.cli import main
-from agt_cli.configuration import composed, plain
+from agt_cli.composing import composed
+from agt_cli.configuration import plain
 from agt_cli.jobs import resolve_settings, trusted_by
 from agt_cli.report.console import Console
 from agt_cli.runs.queries import TrainedRun

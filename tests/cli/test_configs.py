@@ -16,7 +16,8 @@ from agt.data.blobs import Blobs
 from agt.settings import build, validate
 from agt.targets import targets_of, trusting
 from agt_cli import config_files
-from agt_cli.configuration import compose_with_hydra, composed
+from agt_cli.composing import composed
+from agt_cli.configuration import compose_with_hydra
 from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
 
 REQUIRED = {

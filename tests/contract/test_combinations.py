@@ -7,7 +7,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt_cli import config_files
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import fit, prepare, settings_to_train
 

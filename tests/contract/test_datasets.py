@@ -26,7 +26,7 @@ from agt.settings import build
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_cli import config_files
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 
 RNG = np.random.default_rng(0)
 N = 60

@@ -27,12 +27,15 @@ ROOMS = (
     ("agt.ledger",),
     ("agt.unlearning",),
     ("agt.api", "agt.estimator"),
-    ("agt_cli._experiments", "agt_cli.usage", "agt_cli.errors", "agt_cli.configuration", "agt_cli.process"),
+    (
+        *("agt_cli._experiments", "agt_cli.usage", "agt_cli.config_files", "agt_cli.help_pages", "agt_cli.completion"),
+        *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
+    ),
     ("agt_cli.unlearn.log", "agt_cli.unlearn.account"),  # forms of files, which whoever reads a run knows
     ("agt_cli.report",),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
-        *("agt_cli.choices", "agt_cli.team"),
+        *("agt_cli.choices", "agt_cli.team", "agt_cli.worker"),
     ),
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),

@@ -7,8 +7,8 @@ import pytest
 from agt.facts import Standing, declared
 from agt.settings import ChosenFrom
 from agt_cli.choices import PARTS, bind_declaration, bound, choices_fact, declares, hashes, naming, with_members
+from agt_cli.composing import composed
 from agt_cli.config_files import options
-from agt_cli.configuration import composed
 
 MADE_FOR = (
     [],

@@ -24,7 +24,7 @@ from agt.settings import build, validate
 from agt.store import parse_yaml
 from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, dataset_yaml, from_data, proposal
 from agt_cli.commands.start import _lost, questions
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.record import to_yaml
 from agt_cli.runs.inspect import CODES, Inspection, inspect_table, round_range
 

@@ -37,7 +37,7 @@ from agt.settings import USUAL_COUNTS, FeaturesConfig, certificate_config, valid
 from agt_cli import config_files, help_pages
 from agt_cli.choices import hashes
 from agt_cli.commands.tune import TuningData, choices, neighbours
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.console import Console
 
 HELD = grounds(proved("for a test"))

@@ -27,7 +27,7 @@ from agt.settings import (
 from agt.training.ensemble import EnsembleConfig
 from agt_cli.choices import chosen_from, still_chosen
 from agt_cli.commands.tune import TuningData, choices
-from agt_cli.configuration import composed
+from agt_cli.composing import composed
 from agt_cli.report.console import Console
 from agt_cli.runs.tuning import Candidate, best, linear_head
 
