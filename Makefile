@@ -1,5 +1,6 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
+# make test-core  the tests of the core alone (agt/README.md)
 # make sweep  the tests that make test leaves out for their length, each with a faster sibling in make test
 # make audit  the auditor against violations planted on purpose, then small audits of a small run
 # make mutants  mistakes planted on purpose, each of which the tests named in tests/mutants.yaml must notice (ONLY=NAME JOBS=2);
@@ -31,7 +32,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden size triton gpu wheel clean
+.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden size triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -43,6 +44,16 @@ test: $(VENV)/.tools
 
 pytest: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
+
+# What tests the core and imports nothing of the rest.
+CORE_TESTS = tests/contract/test_layer_rules.py tests/contract/test_losses.py tests/contract/test_products.py \
+    tests/soundness/test_margin_votes.py tests/unit/test_accounting.py tests/unit/test_bounds.py \
+    tests/unit/test_devices.py tests/unit/test_distributed.py tests/unit/test_gpu_kernel.py \
+    tests/unit/test_kernels.py tests/unit/test_lattice.py tests/unit/test_linear_training.py \
+    tests/unit/test_numeric.py tests/unit/test_removal_objective.py tests/unit/test_staging.py
+
+test-core: $(VENV)/.tools
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep' $(CORE_TESTS)
 
 sweep: $(VENV)/.tools
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m sweep
