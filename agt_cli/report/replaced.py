@@ -1,9 +1,7 @@
 """States that an erasure replaced: a copy of one of them is refused."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agt.errors import ConfigError
 from agt.store import (
@@ -12,9 +10,6 @@ from agt.store import (
     parse_object,
     read_file,
 )
-
-if TYPE_CHECKING:
-    pass
 from agt_cli.report.finished import ACCOUNT_FILE, UNLEARN
 
 
@@ -30,26 +25,36 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
 
     Args:
         digest: of the run in ``folder``; empty: nothing can be said.
-        places: output folders, whose accounts are looked at. One that cannot be read to its end, and names this state,
-            counts; one that cannot be read at all does not.
+        places: output folders, whose accounts are looked at. One that cannot be read stops the command, because
+            it may name this state.
 
     Raises:
-        ConfigError: names the account.
+        ConfigError: an account names this state, or cannot be read.
     """
+    if not digest:
+        return
     paths = (path for place in places for depth in ("*", "*/*") for path in place.glob(f"{UNLEARN}/{depth}/{ACCOUNT_FILE}"))
-    for path in sorted(paths) if digest else ():
-        with suppress(Broken, OSError):
-            content = read_file(path, MAX_FILE_BYTES)
-            if digest.encode() not in content:
-                continue
-            try:
-                state = parse_object(content, ACCOUNT_FILE)["state"]
-                number = state["entry"] if state["before"] == digest else None
-            except (Broken, KeyError, TypeError):
-                number = "of a damaged account"
-            if number is not None:
-                raise ConfigError(
-                    f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder is from before it, "
-                    "and holds what was erased. Bring back the run as it was after it; or delete this folder and train "
-                    "again without the erased records"
-                )
+    for path in sorted(paths):
+        number = _entry_that_replaced(path, digest)
+        if number is not None:
+            raise ConfigError(
+                f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder is from before it, "
+                "and holds what was erased. Bring back the run as it was after it; or delete this folder and train "
+                "again without the erased records"
+            )
+
+
+def _entry_that_replaced(account: Path, digest: str) -> object:
+    """The number of the log's entry by which this account's erasure replaced a state; None: it did not.
+
+    Raises:
+        ConfigError: the account is damaged, so nobody can tell which states it replaced.
+    """
+    try:
+        state = parse_object(read_file(account, MAX_FILE_BYTES), ACCOUNT_FILE)["state"]
+        return state["entry"] if state["before"] == digest else None
+    except (Broken, OSError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{account}: cannot be read ({error}), so whether its erasure replaced this state is not known; restore "
+            f"the file, or move {account.parent} to another place if it was about another run"
+        ) from None

@@ -313,8 +313,19 @@ def stated(run: Run, settings: RunSettings) -> DataSource:
 
 
 def _lines(path: str) -> list[str]:
+    """The lines of a file of ids, or of standard input.
+
+    Raises:
+        DataMissing: there is no such file.
+        ConfigError: it is a pipe or a device, which may never end, or no text in UTF-8.
+    """
     try:
-        content = sys.stdin.buffer.read() if path == INPUT else Path(path).read_bytes()
+        if path == INPUT:
+            content = sys.stdin.buffer.read()
+        else:
+            if Path(path).exists() and not Path(path).is_file():
+                raise ConfigError(f"ids={path}: is no file; write the ids into one, or give ids=- and pipe them in")
+            content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise DataMissing(f"ids={path}: no such file") from None

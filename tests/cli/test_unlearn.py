@@ -1,6 +1,7 @@
 """agt unlearn as a command: its account is never lost, and what stops it before the change leaves everything as it was."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,26 @@ def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
     said = unlearn(agt, "method=certificate", "rehearse=true", f"output_dir={run}/mine", rows=range(3))
     assert said.json["rehearsed"], "its copy is not copied into itself"
     assert not list(run.rglob(".copies-*"))
+
+
+def test_a_state_from_before_an_erasure_is_refused_beside_a_damaged_account(agt: Agt, run: Path) -> None:
+    shutil.copytree(run, "copy")
+    assert unlearn(agt, rows=range(3)).code == 0
+    (damaged,) = Path("outputs/unlearn").glob("*/account.json")
+    damaged.write_bytes(b"{")
+    shutil.rmtree(run)
+    shutil.move("copy", run)
+    said = agt("certify", "run=run", "map_resolution=0", "-q")
+    assert said.code == 2
+    assert "account.json: cannot be read" in said.err
+
+
+def test_ids_come_from_files_that_end(agt: Agt, run: Path) -> None:
+    os.mkfifo("pipe")
+    for path in ("pipe", "/dev/zero"):
+        said = agt("unlearn", "run=run", f"ids={path}")
+        assert said.code == 2
+        assert "is no file" in said.err
 
 
 def test_erasures_from_several_runs_go_on(agt: Agt, run: Path) -> None:
