@@ -57,7 +57,7 @@ SIDES = {
     "paper_unlearning": (LEAVES,),
 }
 """Relation -> (somebody goes, somebody comes) in one k, as often as it is tried; written down here once more, as an audit
-that asked the rules (relations.py) would repeat their mistakes. One side alone is within one k of those with both."""
+that asked the rules (agt/relations.py) would repeat their mistakes. One side alone is within one k of those with both."""
 _PROBED = 2**20  # names may be probed at once: they are no batch
 
 

@@ -50,7 +50,7 @@ Norms up to 1 + 1e-9 are accepted and charged. Per record: a person with several
 A small convolutional network whose training is private (DP-SGD), and the features that it makes: 003 section 4.3.
 
 Formal guarantees
-    The weights are (eps, delta)-differentially private (agt_cli/audit/dpsgd.py), so the features of
+    The weights are (eps, delta)-differentially private (agt_audit/dpsgd.py), so the features of
     a record given the weights are a function of that record and of private weights. Whatever is
     trained on them adds its own (eps', delta') for the rest (003 Theorem 5: a guarantee for every
     fixed extractor, integrated over extractors whose laws are (eps, delta)-close).

@@ -14,8 +14,6 @@ PACKAGES = [name for name in ("agt", "agt_cli", "agt_audit", "experiments") if (
 FOLDERS = (*PACKAGES, "conf", "docs", "scripts", "tests", ".ci")
 PAGES = [*(ROOT / name for name in ("README.md", "SECURITY.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
-# Rooms that go, or become a package of their own.
-SOURCES = [path for path in SOURCES if path.parent.name not in ("audit", "tube")]
 READERS_FILES = {"iris.py", "laplace_margin.py", "script.py"}  # that pages show or tell readers to write
 FOREIGN_FILES = {"info.py"}  # medmnist's
 
