@@ -49,6 +49,7 @@ HALF_COMMITTED = (
     "any agt command on the run brings them there (agt certify run=..., say), and an audit writes nothing; then verify "
     "again",
 )
+RELEASE_FOLDER = "release"  # of a record: what may be handed on
 MAX_STEPS = 4  # steps from what is audited to what it rests on
 ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
 Check = Callable[[Record, Record | None], str | None]
@@ -121,13 +122,13 @@ class Verification:
         if record is None:
             return VerifiedItem(f"folder {folder}", findings.checks), None
         if record.command == RELEASE:
-            return self._release(record), None
+            return self._release(record, self._maker(record)), None
         return self._run(record), record if digest in (None, record.digest) else None
 
-    def _release(self, record: Record) -> VerifiedItem:
+    def _release(self, record: Record, below: tuple[VerifiedItem, ...]) -> VerifiedItem:
         portable = check_portable(record)
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
-        words, below = portable.words if portable else (), self._maker(record)
+        words = portable.words if portable else ()
         return VerifiedItem(
             f"{ITEM_NAMES[RELEASE]} {record.folder}", record.findings.checks, facts, (), words, below, record.digest
         )
@@ -156,7 +157,7 @@ class Verification:
             if command in ("", record.command):
                 record.look(name, check, trained)
         claims = CLAIMS.get(record.command, certified)(record, trained)
-        return (*below, *ledgers_of(record, trained, self.ledger, self.head)), claims
+        return (*below, *self._published(record), *ledgers_of(record, trained, self.ledger, self.head)), claims
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
         """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
@@ -184,6 +185,16 @@ class Verification:
     @property
     def _deeper(self) -> "Verification":
         return replace(self, steps=self.steps + 1)
+
+    def _published(self, record: Record) -> tuple[VerifiedItem, ...]:
+        """The folder of released weights inside a record, which is what may be handed on."""
+        if self.steps or not record.holds(f"{RELEASE_FOLDER}/{MANIFEST_FILE}"):
+            return ()
+        findings = Findings()
+        inside = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
+        if inside is None:
+            return (VerifiedItem(f"folder {record.folder / RELEASE_FOLDER}", findings.checks),)
+        return (self._release(inside, ()),)
 
     def _maker(self, record: Record) -> tuple[VerifiedItem, ...]:
         """The run that released these weights, where they still lie in its folder: the owner's, not the public's."""

@@ -164,6 +164,15 @@ def test_queries_are_read_as_the_data_set_of_config_yaml(
     assert problems(agt("verify", str(tmp_path / "run"), "--json", "-q")).keys() == {"model"}
 
 
+def test_a_record_is_verified_with_the_folder_that_it_hands_on(made: Path, agt: Agt, tmp_path: Path) -> None:
+    run = tmp_path / "weights"
+    shutil.copytree(made / "predict/weights", run)
+    (run / "release/weights.npz").write_bytes(b"other weights")
+    reseal(run / "release")
+    reseal(run)
+    assert agt("verify", str(run), "-q").code == 3
+
+
 def test_answers_are_named_by_the_classes_of_config_yaml(agt: Agt) -> None:
     """Answers are named by source.json, so that swapped names in it would swap what is released."""
     agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(0)
