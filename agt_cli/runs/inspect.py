@@ -62,6 +62,8 @@ _GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n
 _MOST_GAPS = 100
 _SNIFFED_LINES = 50
 _RANGE_STEPS = 20
+_EPOCH_YEAR = 1970  # from which NumPy counts years
+_LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 
 
 @dataclass(frozen=True)
@@ -385,6 +387,8 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     low, high = (
         float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int)) for f in (np.nanmin, np.nanmax)
     )
+    if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
+        return replace(seen, remark=f"dates beyond the years 0 to {_LAST_YEAR - 1}, which no range can name")
     years = np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
     return replace(seen, low=float(np.nanmin(numbers)), high=float(np.nanmax(numbers)), numeric=tuple(years.tolist()))
 
