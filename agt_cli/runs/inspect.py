@@ -274,7 +274,10 @@ class _ColumnValues:
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
-        words = [] if len(self.words) > most else [str(as_word(word)) for word in self.words.to_pylist()]
+        try:
+            words = [] if len(self.words) > most else [str(as_word(word)) for word in self.words.to_pylist()]
+        except OverflowError:  # dates beyond Python's
+            words = []
         return tuple(sorted(zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])))
 
 
