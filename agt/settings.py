@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from pydantic import (
     ConfigDict,
@@ -65,9 +66,11 @@ def keyword_schema(cls: type[T]) -> type[T]:
 def _explaining(cls: Any) -> Any:
     """Where a program builds it, a mistake is a ConfigError, as it is in a configuration."""
     build = cls.__init__
+    names = [entry.name for entry in fields(cls) if entry.init]
 
     @wraps(build)
     def __init__(self: Any, *values: Any, **settings: Any) -> None:
+        _refuse_other_than_numbers(cls, {**dict(zip(names, values, strict=False)), **settings})
         try:
             build(self, *values, **settings)
         except ValidationError as error:
@@ -75,6 +78,25 @@ def _explaining(cls: Any) -> Any:
 
     cls.__init__ = __init__
     return cls
+
+
+def _refuse_other_than_numbers(cls: Any, settings: Mapping[str, Any]) -> None:
+    """Refuse true, false and text where a program gives them for a number: text is for configurations."""
+    for key, value in settings.items():
+        entry = cls.__dataclass_fields__.get(key)
+        is_boolean = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"  # NumPy has its own
+        if entry is not None and (is_boolean or isinstance(value, str | bytes)) and _is_number_type(entry.type):
+            raise ConfigError(f"{cls.__name__}.{key}: expected a number, got {_shown(value)}")
+
+
+def _is_number_type(kind: Any) -> bool:
+    """Return whether values of a type are numbers, or None."""
+    if get_origin(kind) is Annotated:
+        return _is_number_type(get_args(kind)[0])
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        members = [member for member in get_args(kind) if member is not NoneType]
+        return all(_is_number_type(member) for member in members)
+    return kind in (int, float)
 
 
 def accepting_removed(**unused: object) -> Any:

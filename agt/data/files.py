@@ -58,6 +58,10 @@ COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
 """A number as it is written where a comma stands before decimals."""
 ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
 _DAY = 86_400e6  # microseconds
+_CAST_TO_TEXT = (
+    *(pa.types.is_binary, pa.types.is_fixed_size_binary),
+    *(pa.types.is_binary_view, pa.types.is_string_view),
+)
 _EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell whole ones apart
 
 
@@ -103,9 +107,25 @@ class CsvFormat:
         return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
 
     def rows(self, path: Path, most: int) -> list[list[str]]:
-        """The first rows as they stand, a header included."""
+        """The first rows as they stand, a header included.
+
+        Raises:
+            DataError: the text is in another encoding, or cannot be cut into cells; what ``open_text`` raises.
+        """
         with open_text(path, self.codec) as file:
-            return list(islice(csv.reader(file, delimiter=self.separator), most))
+            reader = csv.reader(file, delimiter=self.separator)
+            try:
+                return list(islice(reader, most))
+            except csv.Error as error:
+                raise DataError(
+                    f"{path}: cannot be cut into cells near line {reader.line_num} ({first_line(error)}): close a "
+                    'quotation mark (") that is open, or shorten the cell'
+                ) from None
+            except UnicodeError:
+                raise DataError(
+                    f"{path}: its text is not {codecs.lookup(self.encoding).name.upper()}; save it as UTF-8, or train "
+                    "with another dataset.csv.encoding, latin-1 say"
+                ) from None
 
     def names(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
@@ -130,10 +150,25 @@ def is_delimited(path: Path) -> bool:
     return bare.suffix.lower() in TEXT_SUFFIXES
 
 
-def open_text(path: Path, codec: str) -> TextIO:
-    """A text file, compressed or not, its line ends as they are."""
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    return opener(path, "rt", encoding=codec, newline="")
+@contextmanager
+def open_text(path: Path, codec: str) -> Iterator[TextIO]:
+    """Open a text file, compressed or not, with its line ends as they are.
+
+    Raises:
+        DataError: while it is read, of a compressed file that is truncated, damaged or not compressed.
+    """
+    if path.suffix.lower() != ".gz":
+        with path.open(encoding=codec, newline="") as file:
+            yield file
+        return
+    try:
+        with gzip.open(path, "rt", encoding=codec, newline="") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{path}: truncated, damaged or not compressed by gzip ({first_line(error)}): compress the table again, or "
+            "take .gz off the name of a file that is not compressed"
+        ) from None
 
 
 # -- columns, and what is checked of them ---------------------------------------------------------------------------------
@@ -219,6 +254,13 @@ class ColumnReader:
         Args:
             missing: text that stands for no value, beside what does so anyway.
         """
+        column = self._plain(self._stored(name, setting), name, setting)
+        if not missing or not is_text(column):
+            return column
+        return pc.if_else(pc.is_in(column, pa.array(list(missing), column.type)), pa.scalar(None, column.type), column)
+
+    def _stored(self, name: str, setting: str) -> pa.Array:
+        # One value a row, of the type that the file has.
         column = self.raw(name, setting)
         if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1 and not self.sent:
             column = column[:, 0]
@@ -229,11 +271,17 @@ class ColumnReader:
                 column = pa.array(column.tolist() if column.dtype.kind in "SU" else column)
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
-            if pa.types.is_binary(column.type):
-                column = column.cast(pa.string())
-        if not missing or not is_text(column):
-            return column
-        return pc.if_else(pc.is_in(column, pa.array(list(missing), column.type)), pa.scalar(None, column.type), column)
+        return column
+
+    def _plain(self, column: pa.Array, name: str, setting: str) -> pa.Array:
+        # The same values in a type that every function of Arrow takes.
+        try:
+            return _in_plain_type(column)
+        except pa.ArrowInvalid:
+            raise DataError(
+                f"{self.path}: {setting}: column '{name}' holds {column.type}, and some of its bytes are not text in "
+                "UTF-8: store text instead (ids as hexadecimal, say), or drop the column"
+            ) from None
 
     def array(self, name: str, setting: str) -> np.ndarray:
         """The numbers under a key of an npz, or in an npy file, whatever their shape. Raises DataError."""
@@ -308,14 +356,15 @@ class ColumnReader:
         Raises:
             DataError: an id is missing or a decimal number, numbers and text are mixed, or two differ by spaces alone.
         """
-        column = self.column(name, setting)
+        stored = self._stored(name, setting)
+        column = self._plain(stored, name, setting)
         words = column if is_text(column) else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
         trimmed = pc.utf8_trim_whitespace(words)
         self.refuse(name, setting, pc.is_in(trimmed, pa.array([*NULLS, None], words.type)), words, "every row needs one")
         self.refuse(name, setting, pc.match_substring(words, "\0"), words, "write it without NUL")
         if pa.types.is_floating(column.type):
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
-            exact = 2.0 ** _EXACT_BITS.get(column.type.bit_width, 53) if as_text else 0.0
+            exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = "a decimal number, or one too large to tell from the next whole one: store whole numbers or text"
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:
@@ -419,6 +468,29 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
 def is_text(column: pa.Array) -> bool:
     """Whether a column holds text."""
     return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def _in_plain_type(column: pa.Array) -> pa.Array:
+    """Return the same values in one of the types that every function of Arrow takes.
+
+    Bytes become text, and half precision becomes double (as a number that is read from it always did).
+
+    Raises:
+        ArrowInvalid: bytes that are not text in UTF-8.
+    """
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.uuid":
+            return pa.array([as_word(value) for value in column.to_pylist()], pa.string())
+        column = column.storage.cast(pa.bool_()) if kind.extension_name == "arrow.bool8" else column.storage
+        return _in_plain_type(column)
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_large_binary(kind):
+        return column.cast(pa.large_string())
+    if any(is_kind(kind) for is_kind in _CAST_TO_TEXT):
+        return column.cast(pa.string())
+    return column
 
 
 def as_word(value: object) -> str | None:

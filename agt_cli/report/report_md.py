@@ -60,10 +60,13 @@ def _names(conditions: Sequence[Condition]) -> str:
 
 
 def unmet(conditions: Sequence[Condition]) -> list[str]:
-    """Lines for the console: what a guarantee of privacy still needs; none where the run is for unlearning."""
+    """Lines for the console: what a guarantee of privacy still needs, or why this run can have none."""
     failed = [condition for condition in conditions if not condition.held]
-    if not failed or "g" in [condition.letter for condition in failed]:
+    if not failed:
         return []
+    one_sided = [condition for condition in failed if condition.letter == "g"]
+    if one_sided:  # whatever else is mended, the relation stays as it is
+        return ["no private answer can rest on this run (certificates are true as they stand):", *map(_asked, one_sided)]
     return ["no private answer can rest on this run yet (certificates are true as they stand):", *map(_asked, failed)]
 
 

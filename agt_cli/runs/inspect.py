@@ -5,11 +5,9 @@ is (``Table.from_data``). Counts and extremes are for the owner's eyes alone.
 """
 
 import codecs
-import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -64,6 +62,8 @@ _GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n
 _MOST_GAPS = 100
 _SNIFFED_LINES = 50
 _RANGE_STEPS = 20
+_EPOCH_YEAR = 1970  # from which NumPy counts years
+_LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,8 @@ def _check_header(path: Path, form: CsvFormat) -> None:
 class _ColumnValues:
     # The distinct values of a column.
     # cells: the column itself; words: distinct values that are not missing, as they are; numbers: [distinct] float64, NaN
-    # where a word is none; counts: [distinct] of rows; missing: rows without a value; markers: words taken for missing.
+    # where a word is none; counts: [distinct] of rows; missing: rows without a value; markers: words taken for missing;
+    # single: each row has one value or none, and not a list, or bytes that are no text.
 
     name: str
     cells: pa.Array
@@ -238,6 +239,7 @@ class _ColumnValues:
     counts: np.ndarray
     missing: int
     markers: tuple[str, ...] = ()
+    single: bool = True
 
     @property
     def text(self) -> bool:
@@ -267,29 +269,36 @@ class _ColumnValues:
         # Some values (true) count as missing.
         kept = ~np.asarray(lost, dtype=bool)
         missing, words = self.missing + int(self.counts[~kept].sum()), self.words.filter(pa.array(kept))
-        return _ColumnValues(self.name, self.cells, words, self.numbers[kept], self.counts[kept], missing, markers)
+        numbers, counts = self.numbers[kept], self.counts[kept]
+        return replace(self, words=words, numbers=numbers, counts=counts, missing=missing, markers=markers)
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
-        words = [] if len(self.words) > most else [str(as_word(word)) for word in self.words.to_pylist()]
+        try:
+            words = [] if len(self.words) > most else [str(as_word(word)) for word in self.words.to_pylist()]
+        except OverflowError:  # dates beyond Python's
+            words = []
         return tuple(sorted(zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> _ColumnValues:
     cells: pa.Array = columns.raw(name, "file")
-    nested = pa.types.is_nested(cells.type)
-    if not nested:
+    single = True
+    try:
         cells = columns.column(name, "file")
+    except DataError:  # vectors, or bytes: such a column is left out, and the others can be looked at
+        single = False
+    if single:
         kinds = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
         cells = cells.cast(pa.float64() if pa.types.is_decimal(cells.type) else kinds.get(cells.type, cells.type))
-    words, counts = pc.value_counts(pa.nulls(0) if nested else cells).flatten()
+    words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
     numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
     text = (columns.form or CsvFormat()).plain(words) if pa.types.is_string(words.type) else words
     if text is not words:
         text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
     numbers = text.cast(pa.float64(), safe=False) if numeric or text is not words else pa.nulls(len(words), pa.float64())
-    plain, missing = np.array(pc.fill_null(numbers, np.nan)), cells.null_count if nested else 0
-    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing)
+    plain, missing = np.array(pc.fill_null(numbers, np.nan)), 0 if single else cells.null_count
+    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing, single=single)
     look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
 
@@ -320,7 +329,7 @@ def _commas(looks: Iterable[_ColumnValues]) -> bool:
 def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
     # The share of rows whose label the most frequent one of their value, or of their bin, is; 0 unless it is nearly all.
     most = max(2, min(_BINS, rows // _BIN_ROWS))
-    if look.date or not 0 < len(look.words) <= (rows if look.numeric else most) or pa.types.is_nested(look.cells.type):
+    if look.date or not 0 < len(look.words) <= (rows if look.numeric else most):
         return 0.0
     codes = np.unique(look.numbers, return_inverse=True)[1] if look.numeric else np.arange(len(look.words))
     if codes.max() >= most:
@@ -342,7 +351,7 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     if look.text and distinct:
         whole, decimal = map(look.fit, ID_KINDS.values())
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
-    if pa.types.is_nested(look.cells.type) or (distinct and not (look.text or look.numeric or look.date)):
+    if not look.single or (distinct and not (look.text or look.numeric or look.date)):
         holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.cells.type
         return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")
     if not distinct:
@@ -381,6 +390,8 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     low, high = (
         float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int)) for f in (np.nanmin, np.nanmax)
     )
+    if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
+        return replace(seen, remark=f"dates beyond the years 0 to {_LAST_YEAR - 1}, which no range can name")
     years = np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
     return replace(seen, low=float(np.nanmin(numbers)), high=float(np.nanmax(numbers)), numeric=tuple(years.tolist()))
 
@@ -455,7 +466,8 @@ def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str |
 
 def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
     values = look.words.cast(raw) if pa.types.is_boolean(raw) else look.words
-    words = np.array([as_word(word) for word in values.to_pylist()], dtype=object)
+    distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())  # 0.0 and -0.0 are one class
+    words = np.array([*distinct], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
             f"{path}: the label '{look.name}' has {len(words)} distinct values, such as {', '.join(map(repr, words[:3]))}: "
@@ -476,6 +488,9 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     """The format that fits a file's first lines: the separator that cuts them into the same number of cells, and most.
 
     The encoding is utf-16 where a byte order mark says so, utf-8 where all of the file is such text, and else latin-1.
+
+    Raises:
+        DataError: a compressed file that is damaged; lines that no separator cuts into cells.
     """
     with open_text(path, "latin-1") as file:
         marked = file.read(2).encode("latin-1") in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -487,10 +502,15 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     except UnicodeError:
         encoding = "latin-1"
     fits = {}
+    problems = []
     for separator in SEPARATORS:
-        with suppress(csv.Error):
+        try:
             widths = [len(row) for row in CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES) if row]
             fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
+        except DataError as problem:
+            problems.append(problem)
+    if not fits:
+        raise problems[0]
     some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
     best = max(some or fits, key=lambda separator: fits[separator])  # a blank separates only where nothing else does
     return CsvFormat(best, encoding, header)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from itertools import combinations, pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
@@ -29,7 +29,7 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
-from agt.settings import RelationConfig, build, keyword_schema, validate
+from agt.settings import KGridConfig, RelationConfig, build, keyword_schema, validate
 from agt.targets import imported
 from agt_cli import config_files
 
@@ -399,3 +399,16 @@ def test_the_papers_violation() -> None:
     for mechanism in (SmoothCauchy(eps=1.0), RandomizedResponse(eps=1.0)):
         assert violations([mechanism.exact_flip(k) for k in range(51)], 2, PureDP(1.0)) == 0
         assert violations([mechanism.exact_flip(k) for k in (0, 50)], 2, PureDP(1.0)) > 0  # no mechanism survives the gap
+
+
+@pytest.mark.parametrize("eps", [True, np.True_, "1", b"1"], ids=repr)
+def test_only_a_number_is_an_epsilon(eps: Any) -> None:
+    with pytest.raises(ConfigError, match=r"RandomizedResponse\.eps: expected a number, got"):
+        RandomizedResponse(eps=eps)
+    assert RandomizedResponse(eps=np.float64(1)) == RandomizedResponse(eps=1) == RandomizedResponse(eps=1.0)
+
+
+def test_values_given_by_place_are_checked_as_those_given_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"KGridConfig\.max: expected a number, got True"):
+        KGridConfig(True)
+    assert KGridConfig(None, (0, 1)).ks == (0, 1)

@@ -153,7 +153,13 @@ def test_training_says_at_once_what_a_release_will_need() -> None:
     assert unmet(held) == []
     lines = unmet([failed["c"], failed["e"]])
     assert [line.strip() for line in lines[1:]] == ["condition c: c is missing", "condition e: e is missing"]
-    assert unmet([failed["c"], failed["g"]]) == [], "a run for unlearning"
+
+
+def test_training_says_that_no_release_takes_a_one_sided_relation() -> None:
+    failed = [Condition(letter, letter, grounds(void(f"{letter} is missing"))) for letter in "cg"]
+    heading, *lines = unmet(failed)
+    assert "can rest on this run (" in heading
+    assert [line.strip() for line in lines] == ["condition g: g is missing"], "nothing else helps such a run"
 
 
 def test_report_of_a_sparse_one_sided_run_promises_nothing(runs: dict[str, Path]) -> None:

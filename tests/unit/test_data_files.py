@@ -1,5 +1,6 @@
 """Reading columns: values, and every damaged or wrong file named with what to do."""
 
+import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,18 @@ def opened(folder: Path, suffix: str, given: Any) -> Any:
 NUMBERS = {"x": np.arange(3000.0)}
 FLIPPED = bytearray(content("npz", {"x": np.zeros(1000)}))
 FLIPPED[2000] ^= 0xFF
+PACKED = gzip.compress(b"a,b\n1,2\n")
 DAMAGED = [
     ("xlsx", b"x", r"unknown format '\.xlsx'.*\.npz, \.csv, \.parquet"),
     *((kind, content(kind, NUMBERS)[:size], "truncated or not") for kind in ("npz", "parquet") for size in (0, 300, 2_000)),
     ("csv", b"a,b,c\n1,2,3\n4,5\n", "truncated.*Expected 3 columns, got 2"),
     ("csv", b"", r"a\.csv"),
     ("csv", b"\n", r"a\.csv"),
+    *(
+        ("csv.gz", packed, r"a\.csv\.gz: truncated")
+        for packed in (PACKED[:10], PACKED[:-1], PACKED[:-8] + bytes(8), PACKED + b"x", b"a,b\n1,2\n")
+    ),
+    ("csv", f"{'x' * 200_000},b\n1,2\n".encode(), "a.csv: cannot be cut into cells near line 1 .*quotation mark"),
     ("csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
     ("parquet", io.BytesIO(), "two columns are called 'a': rename or drop one"),
 ]
@@ -54,6 +61,34 @@ pq.write_table(pa.table([[1, 2], ["a", "b"], [3, 4]], names=["a", "y", "a"]), DA
 def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, suffix: str, given: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         opened(tmp_path, suffix, given if isinstance(given, bytes) else given.getvalue())
+
+
+TYPES = [
+    *(pa.string_view(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
+]
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_text_is_read_from_every_type_that_holds_it(tmp_path: Path, kind: pa.DataType) -> None:
+    as_bytes = pa.array([b"a", b"b", None], pa.binary(1)).cast(pa.binary())
+    stored = as_bytes.cast(pa.string()).cast(kind) if kind == pa.string_view() else as_bytes.cast(kind)
+    columns = opened(tmp_path, "parquet", {"x": stored, "y": ["a", "b", None]})
+    assert columns.column("x", "dataset.label").type == columns.column("x", "dataset.label", ["a"]).type
+    assert columns.words("x", "dataset.label").tolist() == ["a", "b", None]
+    assert columns.words("x", "dataset.label", ["a"]).tolist() == [None, "b", None]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2)], ids=str)
+def test_bytes_that_are_no_text_are_refused_by_column_and_type(tmp_path: Path, kind: pa.DataType) -> None:
+    columns = opened(tmp_path, "parquet", {"x": pa.array([b"ab", b"\xc8a"], kind)})
+    with pytest.raises(DataError, match=r"a\.parquet: dataset\.id: column 'x' holds .*binary.*: store text instead"):
+        columns.ids("x", "dataset.id")
+
+
+def test_half_precision_is_read_as_double(tmp_path: Path) -> None:
+    columns = opened(tmp_path, "parquet", {"x": pa.array(np.array([0.1, 2.0], np.float16)), "y": [1, 2]})
+    assert columns.numbers("x", "dataset.numeric").tolist() == [float(np.float16(0.1)), 2.0]
+    assert columns.words("x", "dataset.label").tolist() == [str(float(np.float16(0.1))), "2"]
 
 
 def test_missing_files_are_named_with_the_places_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,6 +310,60 @@ def test_compressed_and_typed_files(tmp_path: Path) -> None:
     assert column(inspection, "lists").kind == "unreadable"
 
 
+def test_columns_of_every_stored_type_are_looked_at(tmp_path: Path) -> None:
+    columns = {
+        "half": pa.array(np.array([0.5, 1.5, 2.5] * 20, np.float16)),
+        "view": pa.array(["a", "b", "c"] * 20, pa.string_view()),
+    }
+    columns |= {
+        "fixed": pa.array([b"a", b"b", b"c"] * 20, pa.binary(1)),
+        "image": pa.array([b"\xc8", b"\xc9"] * 30, pa.binary(1)),
+    }
+    pq.write_table(pa.table({**columns, "y": ["no", "yes"] * 30}), tmp_path / "t.parquet")
+    inspection = inspect_table(tmp_path / "t.parquet", label="y")
+    kinds = {name: column(inspection, name).kind for name in columns}
+    assert kinds == {"half": "number", "view": "category", "fixed": "category", "image": "unreadable"}
+    assert inspect_table(tmp_path / "t.parquet", label="half").classes == ("0.5", "1.5", "2.5")
+
+
+@pytest.mark.parametrize(("day", "ends_in"), [(2_933_000, ()), (0, (1970, 1971)), (-730_000, ())])
+def test_no_range_is_proposed_that_a_configuration_cannot_hold(tmp_path: Path, day: int, ends_in: tuple[int, ...]) -> None:
+    days = pa.array([day, day + 1, day + 2] * 20, pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"x": days, "y": ["no", "yes"] * 30}), tmp_path / "t.parquet")
+    proposed = column(inspect_table(tmp_path / "t.parquet", label="y"), "x").numeric
+    years = np.array(proposed, int).astype("datetime64[D]").astype("datetime64[Y]").astype(int) + 1970
+    assert tuple(years.tolist()) == ends_in
+
+
+def test_signed_zeros_are_one_class(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1.5, 2.5] * 30, "y": [0.0, -0.0] * 30}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="the label 'y' has 1 distinct values"):
+        inspect_table(tmp_path / "t.parquet", label="y")
+
+
+def test_a_damaged_compressed_file_is_refused_by_its_name(tmp_path: Path) -> None:
+    plain = write(tmp_path / "t.csv", table(x=[0.5, 1.5, 2.5] * 20))
+    packed = gzip.compress(plain.read_bytes())
+    for damaged in (packed[:-9], packed[:-8] + bytes(8), packed + b"x", plain.read_bytes()):
+        (tmp_path / "t.csv.gz").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"t\.csv\.gz: truncated, damaged or not compressed by gzip"):
+            inspect_table(tmp_path / "t.csv.gz")
+
+
+@pytest.mark.parametrize("row", [1, 7])
+def test_a_cell_that_is_too_long_to_be_one_is_refused_by_its_line(tmp_path: Path, row: int) -> None:
+    words = ["a", "b"] * (ROWS // 2)
+    words[row - 1] = "x" * 200_000
+    with pytest.raises(DataError, match=rf"t\.csv: cannot be cut into cells near line {row + 1} .*quotation mark"):
+        look(tmp_path, table(note=words))
+
+
+def test_a_file_in_another_encoding_than_the_given_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", {"größe": [1.5] * ROWS, "y": ["no", "yes"] * (ROWS // 2)})
+    with pytest.raises(DataError, match=r"t\.csv: its text is not ASCII"):
+        inspect_table(path, form={"encoding": "ascii"})
+
+
 def test_a_file_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "t.data"
     path.write_text("".join(f"{row % 7 + 20}.0, w{row % 3}, {row % 2}\n" for row in range(ROWS)))
