@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
-from agt_cli import completion, help_pages, usage, worker
+from agt_cli import completion, help_pages, usage
 from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size, write_any_text
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
 
 def _one_of_several(arguments: Sequence[str] | None) -> int:
     end_with_torchrun()
-    from agt_cli import team
+    from agt_cli import team, worker
 
     return worker.work() if rank() else team.lead(lambda: main(arguments, leads=True))
 

@@ -207,7 +207,8 @@ class Record(Run):
         try:
             yield
         except Superseded as error:
-            raise Superseded(f"made by agt {self.environment.get('agt')}: {error}") from None
+            versions = f"made by agt {self.environment.get('agt')}, and this is {__version__}"
+            raise Superseded(f"{versions}: {error}") from None
 
     @property
     def classes(self) -> list[str]:
@@ -302,12 +303,7 @@ def _model_of(record: Record) -> Model | None:
     """The model, read by its kind's own reader; None: that cannot be done here, which is said."""
     config = {**record.config, "compute": {}}
     head = kept_head(record) or build(config["model"], "model")
-    try:
-        parts = settings_parts(config)
-    except Superseded as error:
-        versions = f"made by agt {record.environment.get('agt')}, and this is {__version__}"
-        raise Superseded(f"{versions}: {error}") from None
-    settings = Settings(model=head, **parts)
+    settings = Settings(model=head, **settings_parts(config))
     if settings.training.by_recipe == () and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS:
         raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")
     choices = naming(settings.choices, settings.training.chosen_from)

@@ -185,7 +185,7 @@ def test_a_large_file_is_answered_as_a_small_one(
     found = []
     for large in (False, True):
         if large:
-            for module in ("dataset", "files"):
+            for module in ("arrays", "ids", "files"):
                 monkeypatch.setattr(f"agt.data.{module}.ROWS", 11)
             monkeypatch.setattr("agt_cli.report.report_md.ROWS", 11)
             monkeypatch.setattr("agt.data.files._PARSED_BYTES", 500)

@@ -20,9 +20,9 @@ N, WIDTH, ROWS = 60, 3, 7
 EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
-from agt.data import dataset, files, labelled
+from agt.data import arrays, files, ids, labelled
 from agt_cli.releasing import answers as publish
-for module in (dataset, files, publish): module.ROWS = {ROWS}
+for module in (arrays, ids, files, publish): module.ROWS = {ROWS}
 publish.MAX_LABELS_SHOWN = 10
 labelled.is_large = lambda path: True
 """
@@ -45,7 +45,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on seven rows are many."""
 
     def shrink() -> None:
-        for module in ("agt.data.dataset", "agt.data.files", "agt_cli.releasing.answers"):
+        for module in ("agt.data.arrays", "agt.data.ids", "agt.data.files", "agt_cli.releasing.answers"):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)
         monkeypatch.setattr("agt_cli.releasing.answers.MAX_LABELS_SHOWN", 10)
         monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)

@@ -142,7 +142,7 @@ def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
         right = whole(setting, average)
         return replace(right, rho=right.rho / setting.training.epochs)
 
-    patch.setattr(sensitivity, "sgd_sensitivity", sgd_sensitivity)
+    patch.setattr(linear, "sgd_sensitivity", sgd_sensitivity)
 
 
 def clamped_softmax(patch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(monkeypatch: pyt
             patch.setattr(sensitivity, "Schedule", last_rate)
             return proved(setting, average)
 
-    monkeypatch.setattr(sensitivity, "sgd_sensitivity", broken)
+    monkeypatch.setattr(linear, "sgd_sensitivity", broken)
     assert assault(HEADS["decays"][0], 0, 60, until="contained").escapes
 
 

@@ -183,7 +183,7 @@ def test_the_minimisers_gradient_is_within_the_tolerance() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 3)) / 4
     data, config = make_records(x, (x[:, 0] > 0).astype(int)), setting(weight_decay=0.01).training
-    theta = train_erm(make_recipe(config), data, 0.0, 1e-5).weight[0].numpy().astype(np.longdouble)
+    theta = train_erm(make_recipe(config), data, 1e-5).weight[0].numpy().astype(np.longdouble)
     pull = 1 / (1 + np.exp(-(x @ theta))) - data.labels
     assert float(np.linalg.norm((x.T @ pull / 50 + 0.01 * theta).astype(float))) <= 1e-5
 

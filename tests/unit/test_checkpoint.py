@@ -66,7 +66,7 @@ def linear(average: int = 1, batches: int = 1) -> Train:
     training = make_training(**settings, batch={"count": batches, "normalizer": 60.0 / batches, "n_max": 80})
 
     def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
-        return {"weight": train_linear(make_recipe(training), some_records(), 0.0, average, heard, kept).weight}
+        return {"weight": train_linear(make_recipe(training), some_records(), average, heard, kept).weight}
 
     return run
 
@@ -74,7 +74,7 @@ def linear(average: int = 1, batches: int = 1) -> Train:
 def minimiser(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
     settings = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 0.5, "weight_decay": 0.1}
     training = make_training(**settings, batch={"count": 1, "normalizer": 60.0, "n_max": 80})
-    return {"weight": train_erm(make_recipe(training), some_records(), 0.0, 1e-6, heard, kept).weight}
+    return {"weight": train_erm(make_recipe(training), some_records(), 1e-6, heard, kept).weight}
 
 
 KINDS: dict[str, Train] = {

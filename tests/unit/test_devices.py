@@ -24,7 +24,7 @@ from agt.certificates.box import certify, envelope
 from agt.errors import ConfigError
 from agt.kernels import select
 from agt.kernels.reference import ReferenceKernel
-from agt.training import loop, stream, transfer
+from agt.training import loop, stream
 from agt.training.checkpoint import CheckpointState
 from agt.training.loop import TrainingRun, train
 
@@ -118,7 +118,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         )
     known = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and known(kind))
-    monkeypatch.setattr(transfer, "Cuda", Card)
+    monkeypatch.setattr(stream, "Cuda", Card)
     monkeypatch.setattr(stream, "device_memory", lambda device: 1 << 40)
     with Literals(), Factories():
         yield {"device": "cuda", "kernel": "reference"}

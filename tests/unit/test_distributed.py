@@ -55,7 +55,7 @@ def test_any_number_of_processes_gives_the_bits_of_one(outcomes: Outcomes, size:
     assert len(shared) == size
     for rank, each in enumerate(shared):
         del each["seconds"]
-        assert len(each) == (4 if size == 2 else 17), each
+        assert len(each) == (3 if size == 2 else 15), each
         assert {name: bits == alone[name] for name, bits in each.items()} == dict.fromkeys(each, True), rank
 
 

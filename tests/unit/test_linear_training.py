@@ -134,7 +134,7 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
 def test_more_records_than_n_max_stop_the_run() -> None:
     refused(
         (ConfigError, "n_max is 70", lambda: train_linear(make_recipe(training()), examples(71))),
-        (ConfigError, "n_max is 70", lambda: train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 0.0, 1e-6)),
+        (ConfigError, "n_max is 70", lambda: train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 1e-6)),
     )
 
 
@@ -144,7 +144,7 @@ def test_more_records_than_n_max_stop_the_run() -> None:
 @pytest.mark.parametrize(("loss", "classes", "clip"), [("binary_cross_entropy", 2, 1.0), ("cross_entropy", 3, 1.0)])
 def test_the_minimiser_is_another_solver_s(loss: str, classes: int, clip: float) -> None:
     config, data = training(loss=loss, weight_decay=0.02, clip=clip), examples(classes=classes)
-    found = train_erm(make_recipe(config, classes=classes), data, 0.0, 1e-8)
+    found = train_erm(make_recipe(config, classes=classes), data, 1e-8)
     x, y, outputs = torch.from_numpy(data.features), torch.from_numpy(data.labels), found.loss.outputs
 
     def value(flat: np.ndarray) -> float:

@@ -15,7 +15,7 @@ import pytest
 
 from agt.errors import ConfigError
 from agt.store import Lock, Pending
-from agt_cli.report import finished, next_state
+from agt_cli.report import next_state
 from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, has_pending_commit
 from agt_cli.report.next_state import commit, run_lock
 from agt_cli.report.opening import open_run
@@ -54,7 +54,7 @@ def test_a_run_keeps_its_name_and_gets_another_digest(run: Path) -> None:
 def steps() -> Iterator[tuple[Any, str]]:
     """Everything by which a swap changes a disk."""
     yield from ((Path, name) for name in ("replace", "rename", "unlink", "rmdir", "mkdir"))
-    yield from ((finished.shutil, "rmtree"), (os, "unlink"), (os, "rmdir"), (finished, "sync_folder"))
+    yield from ((next_state.shutil, "rmtree"), (os, "unlink"), (os, "rmdir"), (next_state, "sync_folder"))
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[int]:
