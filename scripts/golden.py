@@ -51,11 +51,21 @@ CRASHED = 70
 PAGES = {".md", ".html", ".png", ".pdf", ".svg"}
 SAID = {".err", ".said"}
 """Ends of names of files that only people read: they have to be there, and that is all."""
+PAPERS = rb"smooth_cauchy|smooth_laplace|propose_test_release|global_sensitivity|exponential_mechanism|inverse_sensitivity"
 MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (re.compile(rb'("(?:error|noticeable|(?:test_)?verdict)": )"(?:[^"\\]|\\.)*"'), rb"\1...", "messages inside JSON"),
     (re.compile(rb'("peak_(?:gib|memory_[gm]ib)": )[\d.]+'), rb"\1...", "memory of the process, never twice the same"),
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
     (re.compile(rb'("agt": )"0\.\d\.0"'), rb"\1...", "the version"),
+    (re.compile(rb"(?m)^  slices: 1\n|^ *\"slices(?:_retrained)?\": \d+,\n"), b"", "ensemble.slices is gone"),
+    (re.compile(rb"(?m)^    (?:order|weight): [\d.]+\n"), b"", "settings of maps that are gone"),
+    (re.compile(rb',\s*"(?:order|weight)": [\d.]+(?=[,\s}])'), b"", "the same, in released weights"),
+    (re.compile(rb"(?m)^  (?:shrink|weights|weights_digest): null\n|^key: null\n"), b"", "settings that are gone"),
+    (re.compile(rb"(?m)^published: false\n"), b"", "a setting of plan that is new"),
+    (re.compile(rb"(?m)^(?:%s),.*\n" % PAPERS), b"", "plan leaves the mechanisms of papers out"),
+    (re.compile(rb", (?:%s)(?=[,\"])" % PAPERS), b"", "the same, in metrics"),
+    (re.compile(rb'\{"mechanism": "(?:%s)"[^{}]*\}(?:, )?' % PAPERS), b"", "the same, in what it prints"),
+    (re.compile(rb"X'[0-9A-F]{64}'"), b"X'...'", "a question's key, which follows from the run's digest"),
     (
         re.compile(rb"agt_cli\.audit\.(?:mechanism|weights)\.WeightsAudit"),
         b"agt_audit.weights.WeightsAudit",
