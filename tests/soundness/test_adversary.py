@@ -88,7 +88,7 @@ def test_what_was_looked_at(reports: Reports, capsys: pytest.CaptureFixture[str]
     assert whole.retrainings >= 1000
     assert whole.stopped < whole.retrainings / 50
     assert whole.labels > 10_000
-    assert whole.distances > 8_000
+    assert whole.distances > 6_000
     assert whole.ends > 10_000
     assert whole.apart == 1
     assert whole.deviation > 0.99
