@@ -482,8 +482,11 @@ def _in_plain_type(column: pa.Array) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.uuid":
             return pa.array([as_word(value) for value in column.to_pylist()], pa.string())
-        column = column.storage.cast(pa.bool_()) if kind.extension_name == "arrow.bool8" else column.storage
-        return _in_plain_type(column)
+        if kind.extension_name == "arrow.bool8":
+            return column.storage.cast(pa.bool_())
+        if kind.extension_name == "arrow.json":
+            return _in_plain_type(column.storage)
+        return column  # what an unknown type stores (of a period, its number) is not what it says
     if pa.types.is_float16(kind):
         return column.cast(pa.float64())
     if pa.types.is_large_binary(kind):

@@ -143,7 +143,15 @@ INSTALLERS = [
     ),
     *sorted((ROOT / "conf").rglob("*.yaml")),
 ]
-OTHERS = {"medmnist", "kaggle", "triton", "interpret-core", "opacus", "diffprivlib"}  # projects of these names
+OTHERS = {
+    "medmnist",
+    "kaggle",
+    "triton",
+    "interpret-core",
+    "opacus",
+    "diffprivlib",
+    "model-signing",
+}  # projects of these names
 
 
 def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
