@@ -207,16 +207,25 @@ class Run(Folder):
         members = f"{count} members" if count != 1 else ""
         kind = str(certificate.get("name", "box"))
         version = ""
-        if f"certificate={kind}" in OLD_SPELLINGS:
+        if self._uses_what_went(certificate):
             version = f"made by agt {self.environment.get('agt')}"
         return ", ".join(filter(None, (layers, kind, members, version)))
 
-    @property
+    def _uses_what_went(self, certificate: Mapping[str, Any]) -> bool:
+        """Whether it was trained with a setting of an earlier version that this one does not read."""
+        features = certificate.get("features")
+        feature_map = features.get("map") if isinstance(features, dict) else None
+        ensemble = self._model_settings.get("ensemble")
+        slices = ensemble.get("slices", 1) if isinstance(ensemble, dict) else 1
+        words = (f"certificate={certificate.get('name')}", f"certificate.features.map={feature_map}")
+        return slices != 1 or any(word in OLD_SPELLINGS for word in words)
+
+    @cached_property
     def _model_settings(self) -> dict[str, Any]:
-        """Two blocks of the configuration: parsing all of it would take most of the time that a long list takes."""
+        """Three blocks of the configuration: parsing all of it would take most of the time that a long list takes."""
         with suppress(ConfigError, Broken, ValueError):
             text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
-            blocks = re.findall(r"^(?:model|certificate):\n(?: .*\n)+", text, re.MULTILINE)
+            blocks = re.findall(r"^(?:model|certificate|ensemble):\n(?: .*\n)+", text, re.MULTILINE)
             return parse_yaml("".join(blocks).encode(), "config.yaml")
         return {}
 

@@ -54,6 +54,22 @@ def test_a_day_and_a_time() -> None:
         moment("yesterday")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("certificate:\n  name: tube\n", True),
+        ("certificate:\n  name: erm\n  features:\n    map: fourier\n", True),
+        ("certificate:\n  name: stability\nensemble:\n  slices: 2\n", True),
+        ("certificate:\n  name: erm\n  features:\n    map: relu\nensemble:\n  slices: 1\n", False),
+    ],
+)
+def test_a_run_with_settings_that_went_says_which_version_made_it(outputs: Path, settings: str, said: bool) -> None:
+    folder = record("train/earlier").folder
+    (folder / "config.yaml").write_text(f"model:\n  hidden: []\n{settings}")
+    (folder / "env.json").write_text(json.dumps({"agt": "0.6.0"}))
+    assert ("made by agt 0.6.0" in Run.at(folder).model) == said
+
+
 def test_whatever_lies_there_is_listed_and_harms_nobody(outputs: Path) -> None:
     whole = record("train/whole")
     for place, content in {
