@@ -103,8 +103,8 @@ def accepting_removed(**unused: object) -> Any:
     """Return a validator of a class of settings that drops those that earlier versions recorded.
 
     Args:
-        unused: setting -> the value that asked for nothing; ``...``: every value is dropped.
-            Another value raises Superseded, since what was made with it cannot be read.
+        unused: setting -> the value that asked for nothing, and is dropped. Another value raises
+            Superseded, since what was made with it cannot be read.
     """
 
     def drop_removed(cls: type, values: Any) -> Any:
@@ -112,7 +112,7 @@ def accepting_removed(**unused: object) -> Any:
         if not isinstance(given, Mapping):
             return values
         for key, value in unused.items():
-            if key in given and value is not ... and given[key] != value:
+            if key in given and given[key] != value:
                 raise Superseded(
                     f"{key}={given[key]}: a setting of earlier versions of agt, which this version does not read"
                 )
@@ -317,7 +317,7 @@ class FeaturesConfig:
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1
     root: Annotated[float, Field(ge=0, le=1)] = 1.0
 
-    _earlier = accepting_removed(order=..., weight=...)
+    _earlier = accepting_removed(order=2, weight=1.0)
 
     @field_validator("map", mode="before")
     @classmethod
