@@ -29,17 +29,9 @@ from agt.data.table import Columns
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful
 from agt.facts import Fact
-from agt.mechanisms.claims import (
-    Accounting,
-    Claim,
-    Counting,
-    Release,
-    WeightsMechanism,
-    head_of,
-    prepare_labels,
-    prepare_weights,
-)
+from agt.mechanisms.claims import Accounting, Claim, Counting
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.releases import WeightsMechanism, head_of, prepare_labels, prepare_weights
 from agt.models.features import FeatureMap
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
 from agt.models.linear import LinearModel
@@ -218,9 +210,10 @@ class Fitted:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
         simulated = seed is not None
-        self._doubt(release)
+        claim = replace(release.claim, simulated=simulated)
+        self._doubt(claim)
         labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(int(seed)))
-        return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
+        return Published(self.classes[labels], claim, tuple(claim.lines()), simulated)
 
     def release_weights(self, mechanism: WeightsMechanism, delta: float = 0.0) -> Portable:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
@@ -236,13 +229,14 @@ class Fitted:
             AgtError: the solver missed its tolerance: nothing is released.
         """
         release = prepare_weights(self.model, mechanism, conditions=self.conditions, delta=delta)
-        check_printable(self.model.problem.dataset, release.words())
-        self._doubt(release)
+        words = release.claim.lines()
+        check_printable(self.model.problem.dataset, words)
+        self._doubt(release.claim)
         released = release.draw(SystemRandomness())
-        return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())
+        return Portable.of(head_of(self.model, mechanism.name), released, {}, words)
 
-    def _doubt(self, release: Release[Any]) -> None:
-        for line in release.doubts(self.model.problem.dataset.declared_size):
+    def _doubt(self, claim: Claim) -> None:
+        for line in claim.doubts(self.model.problem.dataset.declared_size):
             warnings.warn(line, Doubtful, stacklevel=3)
 
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:

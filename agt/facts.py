@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agt import sentences
+
 
 class Standing(StrEnum):
     """How far a fact can be relied on, the weakest last."""
@@ -61,6 +63,23 @@ class Fact:
     def words(self) -> str:
         """In one clause: a declaration says that it is one."""
         return f"declared: {self.why}; broken if {self.broken_by}" if self.broken_by else self.why
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A declared fact that a claim rests on.
+
+    Attributes:
+        condition: the letter of the condition that needs it.
+        why, broken_by: as ``Fact`` has them.
+    """
+
+    condition: str
+    why: str
+    broken_by: str
+
+    def __str__(self) -> str:
+        return sentences.declaration(self)
 
 
 def proved(why: str) -> Fact:

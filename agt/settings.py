@@ -630,7 +630,7 @@ def _is_key(part: int | str) -> bool:
 
 def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
     for part in loc[:-1]:
-        if isinstance(part, str):  # a number is a place in a list
+        if part in cls.__dataclass_fields__:  # no place in a list, and no tag of a union
             cls = _settings_in(cls.__dataclass_fields__[part].type)
     return [entry.name for entry in fields(cls)]  # without class variables
 

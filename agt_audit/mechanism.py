@@ -38,12 +38,13 @@ from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.mechanisms.budget import Cost, Lot
-from agt.mechanisms.claims import Accounting, Claim, Counting, Labelling, WeightsMechanism, prepare_quantile
+from agt.mechanisms.claims import Accounting, Claim, Counting
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
+from agt.mechanisms.releases import Labelling, WeightsMechanism, prepare_quantile
 from agt.models.model import Model
 from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written

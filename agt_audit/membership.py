@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
+from agt.mechanisms.releases import Labelling, labels_from, prepare_weights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SystemRandomness
 from agt.problem import Problem

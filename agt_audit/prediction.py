@@ -46,9 +46,10 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
+from agt.mechanisms.claims import Accounting, Counting
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.releases import Labelling, totals_of
 from agt.models.model import Model, fit
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
 from agt.problem import Problem

@@ -41,23 +41,15 @@ from torch import Tensor
 
 from agt.certificates.conditions import Condition, weaker
 from agt.errors import ConfigError
-from agt.mechanisms.claims import (
-    Labelling,
-    WeightsMechanism,
-    head_of,
-    of_release,
-    prepare_labels,
-    prepare_quantile,
-    prepare_weights,
-)
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.releases import Labelling, WeightsMechanism, head_of, prepare_labels, prepare_quantile, prepare_weights
 from agt.models.box import BoxModel
 from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
-from agt.settings import schema
+from agt.settings import plain_of, schema
 from agt.training.erm import TiltedErm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
@@ -411,8 +403,8 @@ class ReplayedRelease:
             release = prepare_quantile(model, queries, mechanism, conditions=conditions, **self.options)
         else:
             release = prepare_weights(model, cast(WeightsMechanism, mechanism), conditions=conditions)
-        claim = of_release(release, cast(AnyMechanism, mechanism).name, simulated=source.simulated)
-        return {"drawn": release.draw(source), **vars(claim)}
+        claim = replace(release.claim, simulated=source.simulated).written()
+        return {"drawn": release.draw(source), **plain_of(claim)}
 
 
 @schema

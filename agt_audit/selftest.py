@@ -20,12 +20,12 @@ from agt.api import Declared, fit
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
-from agt.mechanisms.claims import Labelling, OnProgress
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
+from agt.mechanisms.releases import Labelling, OnProgress
 from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel

@@ -34,9 +34,9 @@ from scipy.special import expit
 from scipy.stats import chi2
 
 from agt.errors import ConfigError
-from agt.mechanisms.claims import head_of, prepare_weights
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
+from agt.mechanisms.releases import head_of, prepare_weights
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint

@@ -49,7 +49,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import agt
-from agt.mechanisms.claims import head_of
+from agt.mechanisms.releases import head_of
 from agt.mechanisms.objective import ObjectivePerturbation, least_strength
 from agt_cli.report.record import RunRecord
 

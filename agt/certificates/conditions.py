@@ -6,7 +6,7 @@ from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.data.meanings import size_fact
-from agt.facts import Fact, Grounds, Standing, grounds, grounds_of, proved, void
+from agt.facts import Declaration, Fact, Grounds, Standing, grounds, grounds_of, proved, void
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
@@ -107,12 +107,13 @@ def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
     return {"conditions_held": held, "conditions_declared": declared, "conditions": len(conditions)}
 
 
-def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:
-    """Everything that was declared and not proved, one sentence each, for whoever reads a claim that rests on it."""
+def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
+    """Everything that was declared and not proved, for whoever reads a claim that rests on it."""
     return tuple(
-        f"declared, not proved (condition {condition.letter}): {words}"
+        Declaration(condition.letter, fact.why, fact.broken_by)
         for condition in conditions
-        for words in condition.grounds.declarations
+        for fact in condition.grounds.facts
+        if fact.standing is Standing.DECLARED
     )
 
 

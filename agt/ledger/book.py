@@ -13,7 +13,7 @@ Formal guarantees
     believed on is the ledger's to say (ledger.py).
     Times are kept and never believed: order is by number.
 
-What a ledger says of itself, in words: what a claim must carry, what is left, why nothing more fits.
+What a ledger says of itself: what a claim must carry, what is left, why nothing more fits.
 """
 
 import math
@@ -28,12 +28,14 @@ from typing import Any
 
 import numpy as np
 
+from agt import sentences
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
 from agt.ledger.chain import EACH, Entry, Head, Unit
-from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.composition import largest, least
-from agt.mechanisms.guarantees import LEAST, ApproximateDP, GaussianDP, Guarantee, described, guarantee_of
+from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
+from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
+from agt.mechanisms.composition import largest
+from agt.mechanisms.guarantees import LEAST, ApproximateDP, GaussianDP, Guarantee, guarantee_of
 from agt.store import Broken
 
 DRAW = "draw:"
@@ -112,7 +114,7 @@ class Charge:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "guarantee": described(self.guarantee)}
+        return {**asdict(self), "guarantee": self.guarantee.as_json}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Charge":
@@ -161,6 +163,11 @@ class AdmittedTable:
         later: dict[str, Any] = {name: tuple(node.get(name, ())) for name in ("before", "people", "paths")}
         later |= {"columns": node.get("columns", ""), "apart": node.get("apart", False)}
         return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **later)
+
+    @property
+    def counted(self) -> CountedTable:
+        """What claims say of it."""
+        return CountedTable(self.name, self.unit.column, self.unit.rows, self.apart)
 
     def shares(self, other: "AdmittedTable") -> str:
         """By what it is known to be about the very people of another: data, file; empty: it is not known."""
@@ -265,14 +272,14 @@ class Book:
         spent: by all of them.
         heads: (entry, place) of each second head, in the order in which entries named them.
         tables: those admitted, by data digest.
+        admitted: the number of the entry that admitted each, by data digest.
         closed: data as it was before an erasure that an admitted table came from: digest -> the number of its entry.
         debits: by number: those since the newest checkpoint, and earlier ones on which answers may still be kept.
         batches: of answers, in order: those since the newest checkpoint, and what is known of earlier ones.
         backwards: the numbers of those with an earlier time than the one before.
         moved: the entries that named a second head later than the first one.
-        declared: what the owner declared other ledgers to be: ``identity_of`` each file that is no account of these
-            people, and ``first_entry`` of each ledger that lay in the place of this one.
-        declarations: the same in words, by the number of the entry.
+        declarations: what the owner declared other ledgers to be, by the number of the entry: ``identity_of`` a file that
+            is no account of these people, or ``first_entry`` of a ledger that lay in the place of this one.
         answered: how many answers are kept.
         rests: hash of each entry that a checkpoint names whatever its age, by number: the opening, tables, second heads.
         checkpoint: the newest; None: there is none.
@@ -285,13 +292,13 @@ class Book:
     spent: Cost = field(default_factory=Cost)
     heads: list[tuple[int, str]] = field(default_factory=list)
     tables: dict[str, AdmittedTable] = field(default_factory=dict)
+    admitted: dict[str, int] = field(default_factory=dict)
     closed: dict[str, int] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
     batches: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
     moved: list[Entry] = field(default_factory=list)
-    declared: list[Mapping[str, str] | str] = field(default_factory=list)
-    declarations: dict[int, str] = field(default_factory=dict)
+    declarations: dict[int, Mapping[str, str] | str] = field(default_factory=dict)
     answered: int = 0
     rests: dict[int, str] = field(default_factory=dict)
     checkpoint: Entry | None = None
@@ -411,6 +418,7 @@ class Book:
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
             raise Broken(f"entry {entry.number} admits what was admitted or replaced before it, maybe counted otherwise")
         self.tables[table.data] = table
+        self.admitted.setdefault(table.data, entry.number)
         self.rests[entry.number] = entry.hash
         self.closed |= {data: entry.number for data in table.before if data != table.data and data not in self.closed}
         return self.spent
@@ -424,8 +432,10 @@ class Book:
         return self.spent
 
     def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        self.declared.append(body["about"])
-        self.declarations[entry.number] = str(body["declared"])
+        if not isinstance(body["declared"], str):
+            raise Broken(f"entry {entry.number} does not say in words what it declares")
+        self.declarations[entry.number] = body["about"]
+        _ = self.other_ledgers  # raises where what it is about is none
         self.rests[entry.number] = entry.hash
         return self.spent
 
@@ -443,6 +453,36 @@ class Book:
     def head(self) -> str:
         """Where a second head is kept, as was written last; empty: nowhere."""
         return self.heads[-1][1] if self.heads else ""
+
+    @property
+    def declared(self) -> list[Mapping[str, str] | str]:
+        """What the owner declared other ledgers to be."""
+        return list(self.declarations.values())
+
+    @property
+    def other_ledgers(self) -> list[OtherLedger]:
+        """The same as claims have it: other ledgers, whose releases this one does not count."""
+        return [
+            OtherLedger(number, first_entry=about) if isinstance(about, str) else OtherLedger(number, about["file"])
+            for number, about in self.declarations.items()
+        ]
+
+    @property
+    def moved_heads(self) -> list[MovedHead]:
+        """Each entry by which a second head took the place of another, which may have been lost, or came later."""
+        moved = []
+        for entry in self.moved:
+            before = next((place for number, place in reversed(self.heads) if number < entry.number), None)
+            moved.append(MovedHead(entry.number, entry.time, entry.body["lost"], before))
+        return moved
+
+    def state_with(self, entry: int) -> LedgerState:
+        """Return what claims say of the ledger, as it was with an entry; a second head is taken to lie away from it."""
+        admitted = [table.counted for data, table in self.tables.items() if self.admitted[data] <= entry]
+        moved = [move for move in self.moved_heads if move.entry <= entry]
+        declared = [other for other in self.other_ledgers if other.entry <= entry]
+        had_head = any(number <= entry for number, _ in self.heads)
+        return LedgerState(tuple(admitted), tuple(moved), tuple(declared), "away" if had_head else "none")
 
     @property
     def first_entry(self) -> str:
@@ -494,48 +534,9 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
         raise Broken(f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}") from None
 
 
-UNREADABLE = (
-    "{} beside the ledger, which could not be opened, holds no account of these people: nothing that "
-    "it counts is counted here"
-)
-REPLACED = (
-    "this ledger lies in the place of another, whose first entry begins with {}: what was released on "
-    "that one is not counted here, and privacy losses add up"
-)
-NO_HEAD = (
-    "no second head is kept: whether the ledger was put back to an older copy, which would spend the same budget again, "
-    "cannot be excluded"
-)
-SAME_DISK = (
-    "the second head lies on the ledger's own disk: whether all of that disk was put back to an older state, ledger and "
-    "head together, cannot be excluded"
-)
-
-
-def declaration(population: Population, tables: Iterable[AdmittedTable]) -> str:
-    """What whoever admits tables says by that; names no digest, as it goes into claims."""
-    tables, parts = list(tables), list[str]()
-    several = dict.fromkeys((table.name, table.unit.means(population.unit)) for table in tables)
-    for each in dict.fromkeys(means for _, means in several):
-        names = [name for name, means in several if means == each]
-        which = f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
-        parts.append(f"in {which} {each}")
-    others = "; these are other people than those of ledgers beside it that have some of the same names"
-    if any(table.apart for table in tables):
-        parts[-1] += others
-    same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
-    return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
-
-
 def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
     """Whose addition or removal the budget is about: the population's unit, and how many records it may have where."""
-    most = dict.fromkeys((table.name, table.unit.most) for table in tables)
-    caps = sorted({rows for _, rows in most})
-    if caps in ([], [1]):
-        return population.unit
-    if len(caps) == 1:
-        return f"{population.unit} (up to {caps[0]} records)"
-    return f"{population.unit} (at most {', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
+    return sentences.unit(population.unit, [table.counted for table in tables])
 
 
 def clock(book: Book) -> list[str]:
@@ -546,40 +547,9 @@ def clock(book: Book) -> list[str]:
     ]
 
 
-def moves(book: Book) -> list[str]:
-    """A line for each second head that took the place of another, which may have been lost, or that came later."""
-    lines = []
-    for entry in book.moved:
-        before = next((place for number, place in reversed(book.heads) if number < entry.number), None)
-        if entry.body["lost"]:
-            lines.append(
-                f"entry {entry.number} started a second head anew, the one before being lost: whether the ledger was put "
-                "back to an older copy before that cannot be excluded"
-            )
-        else:
-            how = f"moved the second head from {before}" if before else "began a second head, where there was none"
-            lines.append(f"entry {entry.number} of {entry.time} {how}")
-    return lines
-
-
-def declarations(book: Book) -> list[str]:
-    """A line for each declaration about another ledger, whose releases this one does not count."""
-    return [f"entry {number} declares that {words}" for number, words in book.declarations.items()]
-
-
 def budget(allowance: Allowance) -> str:
     """What may be spent in all."""
-    return f"eps = {allowance.eps:g}" + (f", delta = {allowance.delta:g}" if allowance.delta else "")
-
-
-def eps_so_far(allowance: Allowance, spent: Cost) -> float:
-    """The least eps of a budget with the same delta that holds what was spent: where the counter stands, no guarantee.
-
-    After a first lot that its own total alone admitted, all of it.
-    """
-    if spent == Cost():
-        return 0.0
-    return least(lambda eps: replace(allowance, eps=eps).holds(spent), 1e-300, allowance.eps)
+    return sentences.budget(allowance.eps, allowance.delta)
 
 
 def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
@@ -606,7 +576,7 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
     name, refused = next(iter(guarantee.parameters.items()))
 
     def weaker(value: float) -> Guarantee:
-        return guarantee_of({**described(guarantee), name: value})
+        return guarantee_of({**guarantee.as_json, name: value})
 
     def fits(value: float) -> bool:
         return allowance.fitting(spent, weaker(value), 1) == 1

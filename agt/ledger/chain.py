@@ -46,6 +46,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.store import Broken, file_kind, write_atomic
 
@@ -236,20 +237,9 @@ class Unit:
         return "dataset.unit=null" if self.column is None else f"dataset.unit={self._shown} relation.unit_rows={self.rows}"
 
     @property
-    def most(self) -> int:
-        """How many records claims give to one."""
-        return 1 if self.column is None else self.rows
-
-    @property
     def _shown(self) -> str:
         """The column's name, fit for a line."""
-        return str(self.column) if str(self.column).isprintable() else ascii(self.column)
-
-    def means(self, name: str) -> str:
-        """What is declared of a table where this unit goes by a population's words for one."""
-        if self.column is None:
-            return f"a unit is {name}" if name == self.name else f"each record is {name}"
-        return f"a unit is {name}: the records with one value of {self._shown}, up to {self.rows}"
+        return sentences.printable(str(self.column))
 
     def __str__(self) -> str:
         """How it counts."""

@@ -45,7 +45,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -53,33 +53,28 @@ from math import inf
 from operator import index
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from agt import sentences
 from agt.data.arrays import pieces
 from agt.data.records import UNANSWERED
 from agt.errors import AgtError, Busy, CheckError, ConfigError
 from agt.ledger.book import (
-    NO_HEAD,
-    REPLACED,
-    SAME_DISK,
-    UNREADABLE,
     AdmittedTable,
     Answered,
     Book,
     Charge,
     Debit,
     Population,
-    declaration,
-    declarations,
     digest_of,
-    moves,
     refusal,
     unit_words,
 )
 from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, folder_alone, follow, hash_of, head_file, same_disk
 from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
+from agt.mechanisms.accounts import Account, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.store import Broken
@@ -329,12 +324,36 @@ class Ledger:
         """Where the second head is kept; None: nowhere."""
         return next((head.path for head in self._heads()), None)
 
+    def state_with(self, entry: int) -> LedgerState:
+        """What was declared by an entry, and what cannot be excluded."""
+        state = self.book.state_with(entry)
+        if state.second_head == "away" and self.head and same_disk(self.head, self.path):
+            return replace(state, second_head="same_disk")
+        return state
+
     def words(self) -> list[str]:
-        """What a claim that rests on this ledger must say, a line each: what was declared, and what cannot be excluded."""
-        tables = self.book.tables.values()
-        declared = [declaration(self.population, tables)] if tables else []
-        rollback = [SAME_DISK] if self.head and same_disk(self.head, self.path) else [] if self._book.head else [NO_HEAD]
-        return [*declared, *moves(self._book), *declarations(self._book), *rollback]
+        """What a claim that rests on this ledger must say, a line each."""
+        return self.state_with(self.book.last.number).lines(self.population.unit)
+
+    def account(self, debit: Debit | None, counts: Literal["entry", "answers", "nothing"]) -> Account:
+        """What a claim says of this ledger.
+
+        Args:
+            debit: that paid for the release; None: the account is as the newest entry left it.
+            counts: what of the release the ledger counts.
+        """
+        entry = self.book.last if debit is None else debit.entry
+        population = self.population
+        return Account(
+            population=population.name,
+            unit=population.unit,
+            entry=entry.number,
+            allowance=population.allowance,
+            spent=Cost.of(entry.body["spent"]),
+            counts=counts,
+            first_entry=self.book.first_entry,
+            ledger=self.state_with(entry.number),
+        )
 
     def check(self, relation: str, data: str, unit: Unit) -> None:
         """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that counts so may be paid here."""
@@ -363,7 +382,8 @@ class Ledger:
             self._check_counting(table, unit)
             self._check_open(table.data)
             if self._book.is_new(table):
-                declared = declaration(self.population, [*self._book.tables.values(), table])
+                tables = [admitted.counted for admitted in (*self._book.tables.values(), table)]
+                declared = sentences.tables(self.population.unit, tables)
                 append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
 
     def declare(self, about: Mapping[str, str] | str) -> None:
@@ -373,11 +393,7 @@ class Ledger:
             about: ``identity_of`` a file beside this one that cannot be opened, and is no account of
                 these people; or ``Book.first_entry`` of the ledger that lay in the place of this one.
         """
-        if isinstance(about, str):
-            words = REPLACED.format(about)
-        else:
-            name = about["file"]
-            words = UNREADABLE.format(name if name.isprintable() else ascii(name))
+        words = sentences.replaced_ledger(about) if isinstance(about, str) else sentences.unreadable_ledger(about["file"])
         with self._writing() as append:
             append("declare", {"about": about, "declared": words}, self._book.spent)
 
@@ -638,11 +654,12 @@ class Ledger:
                 f"admitted counting {other.unit}: the same people are counted one way: train with {other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
+        meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 f"ledger={self.path}: a unit is {population.unit}, and {table.name} counts {table.unit}: if in this table "
-                f"{table.unit.means(population.unit)}, give unit='{population.unit}' to declare it; if not, train with the "
-                "column that says whose record each is, dataset.unit"
+                f"{meaning}, give unit='{population.unit}' to declare it; if not, train with the column that says whose "
+                "record each is, dataset.unit"
             )
 
     def _check_open(self, data: str) -> None:

@@ -50,7 +50,7 @@ Formal guarantees
     of its own (no odometer): what may be claimed is the budget, and its curve (``Allowance.delta_of``).
 
     Conditions. Draws of different lots are independent. Labels from the certificates of a run whose training drew noise,
-    and its noisy weights, share that noise: together they are outside (claims.py, ``APART``). All
+    and its noisy weights, share that noise: together they are outside (sentences.py, ``APART``). All
     lots are about the same neighbours (one relation, and a unit the same people: the ledger sees to
     it).
 
@@ -60,17 +60,22 @@ Formal guarantees
 """
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 from functools import cached_property
+from typing import Annotated, ClassVar
+
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import MAX_QUERIES, total
+from agt.mechanisms.composition import MAX_QUERIES, least, total
 from agt.mechanisms.enclosures import DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, leftover
 from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, written
+from agt.settings import STRICT
 
 LEAKS = 0.1  # a tenth of delta costs Gaussian releases one in a hundred
 
@@ -79,6 +84,31 @@ _EXACT = Context(prec=50, rounding=ROUND_CEILING)  # 10^12 releases of any eps, 
 MOST_EPS = 1e6  # of a budget: what has more protects nobody
 
 _WIDEST = 1e5  # of M: beyond, rounding is not covered by mills_delta's allowance
+
+
+def _amount_as_text(amount: Decimal) -> str | None:
+    return str(amount) if amount.is_finite() else None
+
+
+def _amount_of(value: object) -> Decimal:
+    """Return a decimal from what ``_amount_as_text`` gave. Raises ValueError: it gives no such thing."""
+    if isinstance(value, Decimal):
+        return value
+    if value is None:
+        return Decimal("Infinity")
+    if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
+        raise ValueError(f"{value!r} is no decimal as text")
+    return Decimal(value)
+
+
+_AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?")
+Amount = Annotated[
+    Decimal,
+    PlainValidator(_amount_of),
+    PlainSerializer(_amount_as_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_AMOUNT.pattern}$"}, {"type": "null"}]}),
+]
+"""A number of at least 0 as a decimal; null in files: infinite."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +154,11 @@ class Cost:
         ConfigError: one is negative or no number.
     """
 
-    pure: Decimal = Decimal(0)
-    square: Decimal = Decimal(0)
-    leak: Decimal = Decimal(0)
+    pure: Amount = Decimal(0)
+    square: Amount = Decimal(0)
+    leak: Amount = Decimal(0)
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
         for value, finite in ((self.pure, False), (self.square, True), (self.leak, True)):
@@ -141,11 +173,7 @@ class Cost:
 
     def as_json(self) -> dict[str, str | None]:
         """Decimals as text, so that nobody's floats touch them; null for infinity."""
-        return {
-            "pure": str(self.pure) if self.pure.is_finite() else None,
-            "square": str(self.square),
-            "leak": str(self.leak),
-        }
+        return {name: _amount_as_text(getattr(self, name)) for name in ("pure", "square", "leak")}
 
     @classmethod
     def of(cls, node: Mapping[str, str | None]) -> "Cost":
@@ -178,6 +206,8 @@ class Allowance:
     eps: float
     delta: float = 0.0
     leaks: float = LEAKS
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
         if not 0 < self.eps <= MOST_EPS:
@@ -242,3 +272,13 @@ class Allowance:
             return total(lot.guarantee, lot.size, self.delta).eps <= self.eps
         except ConfigError:  # no bound applies
             return False
+
+
+def eps_so_far(allowance: Allowance, spent: Cost) -> float:
+    """The least eps of a budget with the same delta that holds what was spent: where the counter stands, no guarantee.
+
+    After a first lot that its own total alone admitted, all of it.
+    """
+    if spent == Cost():
+        return 0.0
+    return least(lambda eps: replace(allowance, eps=eps).holds(spent), 1e-300, allowance.eps)

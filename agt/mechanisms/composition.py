@@ -25,16 +25,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
+from pydantic import ConfigDict, Field
 from scipy.special import betainc
 
+from agt import sentences
 from agt.errors import ConfigError
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.numeric import UP, bisect, midpoint, mills_delta, written
+from agt.settings import STRICT, NonNegative
 
-BOUNDS = ("basic", "advanced", "optimal", "gaussian")
+BoundName = Literal["basic", "advanced", "optimal", "gaussian"]
+
+BOUNDS: tuple[BoundName, ...] = ("basic", "advanced", "optimal", "gaussian")
 
 PUBLISHED = ("basic", "advanced")  # what the papers choose from
 
@@ -56,20 +61,37 @@ class Total:
     Attributes:
         eps, delta: they are (eps, delta)-DP in all.
         bound: which bound gave eps.
-        each: eps by every bound that applies.
     """
 
-    eps: float
-    delta: float
-    bound: str
-    each: dict[str, float]
+    eps: NonNegative
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    bound: BoundName
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __str__(self) -> str:
-        return f"({self.eps:.6g}, {self.delta:.6g})-differentially private in all, by the {self.bound} composition"
+        return sentences.total(self.eps, self.delta, self.bound)
 
 
 def total(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS) -> Total:
-    """The least eps for which ``queries`` releases are (eps, delta)-DP together.
+    """The least eps for which ``queries`` releases are (eps, delta)-DP together. Arguments as ``eps_by_bound``.
+
+    Raises:
+        ConfigError: Q or delta is out of range, or no bound applies.
+    """
+    each = eps_by_bound(guarantee, queries, delta, bounds)
+    if not each:
+        raise ConfigError(_nothing(guarantee, queries, delta, bounds))
+    best = min(each, key=lambda name: each[name])
+    if not math.isfinite(each[best]):
+        raise ConfigError(f"queries = {queries} at {guarantee} each: the total privacy loss overflows; lower either")
+    return Total(each[best], delta, best)
+
+
+def eps_by_bound(
+    guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS
+) -> dict[BoundName, float]:
+    """Return, by every bound that applies, the least eps for which releases are (eps, delta)-DP together.
 
     Args:
         guarantee: of one query.
@@ -78,16 +100,11 @@ def total(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str
         bounds: which bounds may be used (``PUBLISHED``: the papers' choice).
 
     Raises:
-        ConfigError: Q or delta is out of range, or no bound applies.
+        ConfigError: Q or delta is out of range, or a bound is unknown.
     """
     _check(queries, delta, bounds)
-    each = {name: eps for name in bounds if (eps := _BY_NAME[name](guarantee, queries, delta)) is not None}
-    if not each:
-        raise ConfigError(_nothing(guarantee, queries, delta, bounds))
-    best = min(each, key=lambda name: each[name])
-    if not math.isfinite(each[best]):
-        raise ConfigError(f"queries = {queries} at {guarantee} each: the total privacy loss overflows; lower either")
-    return Total(each[best], delta, best, each)
+    each = {name: bound(guarantee, queries, delta) for name, bound in _BY_NAME.items() if name in bounds}
+    return {name: eps for name, eps in each.items() if eps is not None}
 
 
 def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Sequence[str] = BOUNDS) -> G:
@@ -207,7 +224,7 @@ def _gaussian(guarantee: Guarantee, queries: int, delta: float) -> float | None:
     return least(lambda eps: mills_delta(eps, mu) <= delta, 0.0, most)
 
 
-_BY_NAME: dict[str, Callable[[Guarantee, int, float], float | None]] = {
+_BY_NAME: dict[BoundName, Callable[[Guarantee, int, float], float | None]] = {
     "basic": _basic,
     "advanced": _advanced,
     "optimal": _optimal,

@@ -12,20 +12,36 @@ Formal guarantees
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from agt import sentences
 from agt.errors import ConfigError
 from agt.numeric import UP
+from agt.settings import STRICT
 
 LEAST, GREATEST = 1e-15, 100.0  # of eps and mu, for one release
 
 
 class _Parametrised:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    parameter_names: ClassVar[tuple[str, ...]]
+    kind: str
+
     @property
     def parameters(self) -> dict[str, float]:
         """The values by name, as a mechanism's settings take them."""
-        return dict(vars(self))
+        return {name: getattr(self, name) for name in self.parameter_names}
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The kind, and the parameters by name; ``guarantee_of`` reads it."""
+        return {"kind": self.kind, **self.parameters}
+
+    def __str__(self) -> str:
+        return sentences.guarantee(self.as_json)
 
 
 @dataclass(frozen=True)
@@ -37,12 +53,12 @@ class PureDP(_Parametrised):
     """
 
     eps: float
+    kind: Literal["pure"] = field(default="pure", repr=False, kw_only=True)
+
+    parameter_names: ClassVar[tuple[str, ...]] = ("eps",)
 
     def __post_init__(self) -> None:
         _check_range("eps", self.eps)
-
-    def __str__(self) -> str:
-        return f"{self.eps:.6g}-differentially private"
 
 
 @dataclass(frozen=True)
@@ -55,14 +71,14 @@ class ApproximateDP(_Parametrised):
 
     eps: float
     delta: float
+    kind: Literal["approximate"] = field(default="approximate", repr=False, kw_only=True)
+
+    parameter_names: ClassVar[tuple[str, ...]] = ("eps", "delta")
 
     def __post_init__(self) -> None:
         _check_range("eps", self.eps)
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the records")
-
-    def __str__(self) -> str:
-        return f"({self.eps:.6g}, {self.delta:.6g})-differentially private"
 
 
 @dataclass(frozen=True)
@@ -74,38 +90,31 @@ class GaussianDP(_Parametrised):
     """
 
     mu: float
+    kind: Literal["gaussian"] = field(default="gaussian", repr=False, kw_only=True)
+
+    parameter_names: ClassVar[tuple[str, ...]] = ("mu",)
 
     def __post_init__(self) -> None:
         _check_range("mu", self.mu)
 
-    def __str__(self) -> str:
-        return f"{self.mu:.6g}-Gaussian differentially private"
 
+Guarantee: TypeAlias = Annotated[PureDP | ApproximateDP | GaussianDP, Field(discriminator="kind")]
 
-Guarantee: TypeAlias = PureDP | ApproximateDP | GaussianDP
-
-KINDS: dict[str, type[PureDP] | type[ApproximateDP] | type[GaussianDP]] = {
-    "pure": PureDP,
-    "approximate": ApproximateDP,
-    "gaussian": GaussianDP,
-}
-
-
-def described(guarantee: Guarantee) -> dict[str, Any]:
-    """As JSON has it: its kind, and its parameters by name."""
-    return {"kind": next(name for name, kind in KINDS.items() if type(guarantee) is kind), **guarantee.parameters}
+_READER: TypeAdapter[Guarantee] = TypeAdapter(Guarantee)
 
 
 def guarantee_of(node: Mapping[str, Any]) -> Guarantee:
-    """What ``described`` gave.
+    """What ``as_json`` gave.
 
     Raises:
         ConfigError: it is no such thing.
     """
     try:
-        return KINDS[node["kind"]](**{name: float(value) for name, value in node.items() if name != "kind"})
-    except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"a guarantee of {node!r}: one of {', '.join(KINDS)} with its parameters is expected") from None
+        return _READER.validate_python(dict(node))
+    except (ValidationError, TypeError, ValueError):
+        raise ConfigError(
+            f"a guarantee of {node!r}: pure, approximate or gaussian with its parameters is expected"
+        ) from None
 
 
 def leftover(pure: float, eps: float) -> float:

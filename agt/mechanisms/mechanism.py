@@ -54,7 +54,6 @@ Formal guarantees
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -230,7 +229,7 @@ class Mechanism:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of one query: of the kind that ``spends`` says, with the parameters that kind has."""
-        return self.spends(**{each.name: getattr(self, each.name) for each in fields(self.spends)})
+        return self.spends(**{name: getattr(self, name) for name in self.spends.parameter_names})
 
     def covering(self, touches: int) -> Self:
         """The same guarantee where one k changes up to so many members' votes: of distances, which count them, itself."""
@@ -385,7 +384,6 @@ class Curve:
     """A privacy curve.
 
     Attributes:
-        over: what it is about, in words.
         eps, delta: [n] the points, eps from 0 upwards.
         at_delta, at_eps: [m] the other way round: for usual deltas, the least eps; deltas below all of the curve left out.
 
@@ -393,7 +391,6 @@ class Curve:
         ConfigError: lengths differ, or eps falls or delta grows along it.
     """
 
-    over: str
     eps: Epsilons
     delta: Deltas
     at_delta: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
@@ -420,16 +417,15 @@ class Curve:
 
 def curve_of(guarantee: Guarantee, queries: int) -> Curve:
     """Of releases whose number and guarantee are fixed beforehand, by the optimal composition."""
-    over = "this release" if queries == 1 else f"these {queries} releases together"
-    return _sampled(over, lambda eps: delta_of(guarantee, queries, eps))
+    return _sampled(lambda eps: delta_of(guarantee, queries, eps))
 
 
 def curve_of_budget(allowance: Allowance) -> Curve:
     """Of all that a budget's filters ever admit, however it is chosen."""
-    return _sampled("all that is ever released under this budget", allowance.delta_of)
+    return _sampled(allowance.delta_of)
 
 
-def _sampled(over: str, delta_of: Callable[[float], float]) -> Curve:
+def _sampled(delta_of: Callable[[float], float]) -> Curve:
     floor, end = delta_of(1e300), 1.0
     while delta_of(end) > floor + max(_END, floor / 1e3) and end < 1e12:
         end *= 2
@@ -441,4 +437,4 @@ def _sampled(over: str, delta_of: Callable[[float], float]) -> Curve:
     eps = np.linspace(0, end, POINTS).tolist()
     delta = np.minimum.accumulate([delta_of(e) for e in eps]).tolist()
     at = [d for d in DELTAS if delta_of(end) <= d < delta[0]]
-    return Curve(over, tuple(eps), tuple(delta), tuple(at), tuple(map(least_eps, at)))
+    return Curve(tuple(eps), tuple(delta), tuple(at), tuple(map(least_eps, at)))

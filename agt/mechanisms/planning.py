@@ -16,12 +16,13 @@ import numpy as np
 from agt.certificates.box import Certificates
 from agt.certificates.stability import upper_lengths
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Counting, evidence_of, head_of
+from agt.mechanisms.claims import Counting
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.objective import ObjectivePerturbation, check_possible, expected_deviations
 from agt.mechanisms.published import PUBLISHED
+from agt.mechanisms.releases import evidence_of, head_of
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
 from agt.models.linear import LinearModel

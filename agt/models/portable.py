@@ -82,6 +82,7 @@ class Portable:
         weight: [1 or classes, outputs] float64.
         noise: the guarantee's parameters, sigma, the lattice's step, and tilt or gram (``ReleasedWeights``).
         words: all that may be said of the release, a line each, the claim first.
+        brief: the same for a terminal; empty: not recorded, as in releases of earlier versions.
     """
 
     name: str
@@ -92,9 +93,17 @@ class Portable:
     weight: np.ndarray
     noise: Mapping[str, float]
     words: tuple[str, ...]
+    brief: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, model: "LinearModel", released: Released, source: Mapping[str, Any], words: Sequence[str]) -> "Portable":
+    def of(
+        cls,
+        model: "LinearModel",
+        released: Released,
+        source: Mapping[str, Any],
+        words: Sequence[str],
+        brief: Sequence[str] = (),
+    ) -> "Portable":
         """What may be published of a release from this model.
 
         Args:
@@ -111,7 +120,7 @@ class Portable:
         dataset = model.problem.dataset
         name, dtype = str(source.get("name") or dataset.name), model.settings.training.dtype
         classes, noise = dataset.classes, released.described
-        return cls(name, classes, kept, model.features, dtype, released.weight, noise, tuple(words))
+        return cls(name, classes, kept, model.features, dtype, released.weight, noise, tuple(words), tuple(brief))
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
         """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
@@ -120,6 +129,7 @@ class Portable:
             "format": FORMAT,
             "name": self.name,
             "words": self.words,
+            "brief": self.brief,
             "noise": self.noise,
             "classes": self.classes,
             "source": self.source,
@@ -197,8 +207,8 @@ class Portable:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "it takes more memory than there is"
             raise ConfigError(f"release={shelf.folder}: cannot be read ({what}): made by another version?") from None
-        classes, words = tuple(node["classes"]), tuple(node["words"])
-        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words)
+        classes, words, brief = (tuple(texts) for texts in (node["classes"], node["words"], node.get("brief", ())))
+        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words, brief)
 
     @property
     def mechanism(self) -> str:
@@ -284,7 +294,7 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
     Args:
         rows: of the weights.
     """
-    texts, noise = [node["name"], *node["classes"], *node["words"]], node["noise"]
+    texts, noise = [node["name"], *node["classes"], *node["words"], *node.get("brief", ())], node["noise"]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError("name, classes and words are no text")
     if not all(text.isprintable() for text in texts):

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from agt import sentences
 from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
-from agt.mechanisms.claims import Output, Release, claim, neighbours_of, of_release
+from agt.mechanisms.claims import Output, neighbours_of
+from agt.mechanisms.judging import claim
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.models.portable import CLAIM
 from agt.numeric import SystemRandomness
@@ -28,7 +30,7 @@ from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unf
 from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
-from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report
+from agt_cli.report.release_md import PUBLISHED, predict_report
 from agt_cli.runs.inspect import UNWRITABLE
 from agt_cli.runs.prepare import RunSettings, data_files, settings_of
 
@@ -119,7 +121,7 @@ class MeasureSettings:
     @property
     def claimed(self) -> str:
         """The price, in words."""
-        return f"{self.mechanism.guarantee} for {neighbours_of(self.settings.relation)}"
+        return sentences.price(str(self.mechanism.guarantee), neighbours_of(self.settings.relation))
 
 
 def configure(config: Mapping[str, Any]) -> MeasureSettings:
@@ -162,7 +164,6 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     wanted, loaded, mechanism = measure.content(), measure.table.load(), measure.mechanism
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     granted = claim(rests_on, measure.settings.relation, mechanism, output=Output.CONSTANTS)
-    release = Release(granted, lambda source: mechanism.draw(wanted, source), (), None, noisy=False)
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.words))
     console.note(
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
@@ -175,15 +176,14 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         if not payer.name:  # a ledger is debited before anything private is computed, and by whoever asks
             measure.check_classes(wanted)
         receipt = payer.debit(people.charge(mechanism.guarantee, Output.CONSTANTS.value, mechanism.name), 1)
-        said, account = release.words(account=payer.words(receipt)), payer.position(receipt)
-    statement = of_release(release, mechanism.name, words=said, issued=datetime.now(UTC).date(), account=account)
-    price = Output.CONSTANTS.value, mechanism.name, str(mechanism.guarantee), release.spent
-    about = Spending(*price, queries=0, dataset=loaded.name, simulated=False, ledger=receipt.facts)
+        claimed = granted.counted_by(payer.account(receipt))
+    said = claimed.lines()
+    about = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=receipt.facts)
     with spending(record, subject, about):
-        made = measure.dataset(release.draw(SystemRandomness()))
+        made = measure.dataset(mechanism.draw(wanted, SystemRandomness()))
         text = f"# made by agt measure: {measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
         record.write("dataset.yaml", text.encode())
-        record.write(CLAIM, statement.content)
+        record.write(CLAIM, claimed.written(datetime.now(UTC).date()).content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = f"What codes the table, in {measure.target}", mechanism.name, [*said, *earlier], PUBLISHED["measure"]
@@ -191,7 +191,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [f"'{name}': no value stands out of the noise: the column is left out" for name in dropped]
-    lines += [*in_brief(said), *earlier]
+    lines += [*claimed.lines(brief=True), sentences.IN_FULL, *earlier]
     for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
         console.say(line)
     return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said}

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field, InstanceOf
 
+from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.data.records import DataError
 from agt.errors import ConfigError, nearest
-from agt.mechanisms.claims import APART, Counting
+from agt.mechanisms.claims import Counting
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import Offer, Plan, plan
@@ -103,7 +104,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     caption = draw(record, dataset, planned)
     advice = [*_refusal(opened.conditions), *plan_words.advice(planned), *_published(planned.names)]
     if trained.settings.noise:
-        advice.append(f"Note: {APART}.")
+        advice.append(f"Note: {sentences.APART}.")
     report = plan_report(dataset, words, advice, planned, opened.conditions, caption, record, quality)
     record.report(report)
     _say(record, opened, planned, advice, quality, console)
@@ -136,7 +137,7 @@ def _say(
     say_quality(console, quality)
     for line in advice:
         console.say(line)
-    for line in (*declarations(opened.conditions), *caution_words(opened.trained.finished.config["training"])):
+    for line in (*map(str, declarations(opened.conditions)), *caution_words(opened.trained.finished.config["training"])):
         console.say(line)
     console.say(f"run folder: {record.folder}")
 

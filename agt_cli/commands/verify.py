@@ -144,8 +144,7 @@ def limits(subject: VerifiedItem) -> list[str]:
     if subject.limits:
         return [*subject.limits]
     declared = any(part.declared for part in subject.every)
-    drawn = any(line for line in subject.claims if "private" in line)
-    return [*([DECLARED_LIMIT] if declared else []), *([DRAW_LIMIT] if drawn else []), *LIMITS]
+    return [*([DECLARED_LIMIT] if declared else []), *([DRAW_LIMIT] if subject.drawn else []), *LIMITS]
 
 
 def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agt import sentences
 from agt.data.arrays import ROWS, Blocks, Mapped, pieces, row_numbers
 from agt.data.ids import CONTENT
 from agt.data.records import UNANSWERED, Records
@@ -19,10 +20,9 @@ from agt.models.portable import Portable
 from agt_cli.configuration import digest_of
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import id_lines, in_brief, outside_lines, predict_report
+from agt_cli.report.release_md import id_lines, outside_lines, predict_report
 
 MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
-RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
 _ODD = re.compile('[",\r\n]')
 _HEAD = b"record_id,label\n"
 _SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")])
@@ -186,10 +186,11 @@ class PortableAnswers:
             shown = table.write(file, map(release.labels, pieces(queries.features)))
         path = record.folder / table.file
         record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
-        words = [*release.words, RELEASED_EARLIER]
+        words = [*release.words, sentences.RELEASED_EARLIER]
         about = f"queries of {self.inputs.name}"
         record.report(predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record))
-        for line in [*in_brief(words), f"labels: {path}"]:
+        brief = [*(release.brief or release.words), sentences.RELEASED_EARLIER, sentences.IN_FULL]
+        for line in [*brief, f"labels: {path}"]:
             console.say(line)
         result = {"metrics": record.metrics, "claim": words[0], "words": words}
         return {**result, "labels": str(path) if shown is None else shown}

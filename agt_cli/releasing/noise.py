@@ -9,12 +9,16 @@ and labels from the certificates sees two functions of one draw.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from typing import Any
 
+from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
-from agt.mechanisms.claims import APART, NO_ACCOUNT, Output, neighbours_of, reason_of, simulation
+from agt.mechanisms.accounts import Uncounted
+from agt.mechanisms.claims import Output, neighbours_of
 from agt.mechanisms.guarantees import GaussianDP
+from agt.mechanisms.judging import refusal_of
 from agt.models.box import conditions_of
 from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings
@@ -57,18 +61,18 @@ def drawing(
             raise ConfigError(f"ledger={ledger}: training without noise releases nothing: leave it out")
         yield ()
         return
-    guarantee, simulated = f"({noise.epsilon:g}, {noise.delta:g})-differentially private", noise.seed is not None
-    free = Receipt(1), NO_ACCOUNT
+    simulated = noise.seed is not None
+    free = Receipt(1), Uncounted("call").lines
     receipt, words = free if simulated else _pay(settings, noise, record, prepared, checkpoints)
-    totals, name = (f"the weights: {guarantee}",), prepared.dataset.name
-    about = Spending("weights", MECHANISM, guarantee, totals, 0, name, simulated, receipt.facts)
+    guarantee, name = meant_guarantee(noise.epsilon, noise.delta), prepared.dataset.name
+    about = Spending("weights", MECHANISM, guarantee, (), 0, name, simulated, receipt.facts)
     with spending(record, {"data_digest": prepared.loaded.digest}, about):
         yield words
 
 
 def _pay(
     settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
-) -> tuple[Receipt, tuple[str, ...]]:
+) -> tuple[Receipt, list[str]]:
     """One release of weights, for which a Gaussian mechanism of the noise's own mu stands.
 
     The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that paid for it, also where
@@ -79,7 +83,7 @@ def _pay(
     with payer_of(record.config.get("ledger"), people, record) as payer:
         missing = _missing(conditions_of(prepared.problem(settings)))
         if payer.name and missing:
-            raise ConfigError(f"ledger={payer.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")
+            raise ConfigError(f"ledger={payer.name}: nothing is proved of the noisy weights: {refusal_of(missing[0])}")
         draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
         record.environment(draw=draw)
         charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, MECHANISM, draw)
@@ -91,12 +95,18 @@ def _pay(
                 "spent.json: start a new run"
             )
         receipt = receipt or payer.debit(charge, 1)
-        return receipt, payer.words(receipt)
+        counted = payer.account(receipt)
+        return receipt, [] if counted is None else counted.lines
 
 
 def _missing(conditions: Sequence[Condition]) -> list[Condition]:
     """Those that the noisy weights rest on and that do not hold."""
     return [c for c in conditions if c.letter in RESTS_ON and not c.held]
+
+
+def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
+    """What noise in training of this budget is to give the weights, as files have a guarantee: of any size."""
+    return {"kind": "approximate", "eps": epsilon, "delta": delta}
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:
@@ -114,9 +124,9 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         return []
     config, relation = settings.noise, settings.relation
     missing = _missing(conditions)
-    guarantee = f"({config.epsilon:g}, {config.delta:g})-DP"
+    guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
     if missing:
-        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {reason_of(c)}" for c in missing]
+        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal_of(c)}" for c in missing]
     else:
         words = [
             f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in exact arithmetic",
@@ -136,13 +146,13 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: mu = {noise.mu:.4g} "
         "in all",
         caveat,
-        *declarations([c for c in conditions if c.letter in RESTS_ON]),
-        APART,
+        *map(str, declarations([c for c in conditions if c.letter in RESTS_ON])),
+        sentences.APART,
         REDRAWN,
         *account,
     ]
     if config.seed is not None:
-        return simulation("the noise comes from a seed and can be subtracted; nothing here is private", words)
+        return sentences.simulation(sentences.NOISE_FROM_SEED, words)
     return words
 
 

@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from agt import sentences
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
-from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far, sample_of
+from agt.ledger.book import AdmittedTable, Charge, Debit, sample_of
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
-from agt.mechanisms.budget import Allowance, Cost
-from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
+from agt.mechanisms.accounts import Account, Uncounted
+from agt.mechanisms.claims import Claim
+from agt.mechanisms.composition import Total
 from agt.mechanisms.guarantees import Guarantee
 from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
@@ -38,17 +40,13 @@ from agt_cli.releasing.ledgers import (
     second_head,
     unit_of,
 )
-from agt_cli.report.finished import SPENT_FILE, Run
+from agt_cli.report.finished import SPENT_FILE, Run, spent_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MAX_RELEASES = 10**9
 VARIABLE = "AGT_LEDGER"
 _PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
-_ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
-OUTSIDE_LEDGERS = "released outside {} (ledger=none): its loss adds to whatever else is released about the same data"
-UNOPENED = ", and of others that could not be opened"
-UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
 @dataclass(frozen=True)
@@ -78,14 +76,14 @@ class NoLedger:
     """Nobody counts: every question is new, every payment is granted, nothing is kept; methods as ``LedgerPayer`` has them.
 
     Attributes:
-        outside: what is said of that, a line each.
+        uncounted: why; None: a simulation, which nobody has to count.
         name: of the population: none.
     """
 
-    outside: tuple[str, ...] = NO_ACCOUNT
+    uncounted: Uncounted | None = None
     name = ""
 
-    def check(self, claim: Claim, noisy: bool) -> None:
+    def check(self, claim: Claim) -> None:
         pass
 
     def questions(self, about: list[object], features: np.ndarray) -> Questions:
@@ -103,11 +101,8 @@ class NoLedger:
     def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:
         return None
 
-    def position(self, receipt: Receipt | None = None) -> Account | None:
-        return None
-
-    def words(self, receipt: Receipt | None = None) -> tuple[str, ...]:
-        return self.outside
+    def account(self, receipt: Receipt, one_by_one: bool = False) -> Uncounted | None:
+        return self.uncounted
 
 
 @dataclass(frozen=True)
@@ -125,16 +120,12 @@ class LedgerPayer:
         """The population's."""
         return self.ledger.population.name
 
-    def check(self, claim: Claim, noisy: bool) -> None:
-        """Raise ConfigError where the ledger would count what is not proved, or does not add up with what it counts.
-
-        Args:
-            noisy: the model was trained with noise.
-        """
-        if noisy:
+    def check(self, claim: Claim) -> None:
+        """Raise ConfigError where the ledger would count what is not proved, or does not add up with what it counts."""
+        if claim.noisy:
             raise ConfigError(
-                f"ledger={self.name}: {APART}, and a ledger adds up: release the noisy weights alone, train without noise "
-                "to release from certificates, or give ledger=none"
+                f"ledger={self.name}: {sentences.APART}, and a ledger adds up: release the noisy weights alone, train "
+                "without noise to release from certificates, or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
@@ -173,47 +164,16 @@ class LedgerPayer:
         """
         return self.ledger.population.allowance.fitting(self.ledger.book.spent, guarantee, most)
 
-    def position(self, receipt: Receipt | None = None) -> Account | None:
-        """Where the ledger stands with what was paid, for claims; None: nothing was. Without one, with its newest entry."""
-        return None if receipt and receipt.debit is None else self._account(receipt)
-
-    def _account(self, receipt: Receipt | None) -> Account:
-        """Where it stands with the entry that paid, or the newest where none did."""
-        entry, population = (
-            receipt.debit.entry if receipt and receipt.debit else self.ledger.book.last,
-            self.ledger.population,
-        )
-        spent = Cost.of(entry.body["spent"])
-        first = self.ledger.book.first_entry
-        return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent, first)
-
-    def words(self, receipt: Receipt | None = None) -> tuple[str, ...]:
-        """What may be said of a release on this account, a line each.
+    def account(self, receipt: Receipt, one_by_one: bool = False) -> Account:
+        """What a claim says of the ledger.
 
         Args:
-            receipt: what was paid; None: each answer is debited when it comes.
+            receipt: what was paid last.
+            one_by_one: each answer is debited when it comes.
         """
-        account, counted = self._account(receipt), "each answer is debited first"
-        if receipt:
-            counted = f"entry {account.entry} of it counts this" if receipt.debit else "nothing was debited for it"
-        return *account_words(account, counted), *self.ledger.words()
-
-
-def account_words(account: Account, counted: str) -> tuple[str, ...]:
-    """What may be said of a release on a ledger, a line each; what the ledger declares apart.
-
-    Args:
-        account: where the ledger stands.
-        counted: how it counts the release.
-    """
-    allowance, spent = Allowance(account.eps, account.delta, account.leaks), Cost.of(vars(account.spent))
-    return (
-        f"released on the ledger of {account.population} ({counted}): all that is ever released on it, this included, is "
-        f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {account.unit}",
-        f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
-        "no guarantee of its own",
-        *([] if allowance.holds(spent) else [_ALL_SPENT]),
-    )
+        if one_by_one:
+            return self.ledger.account(receipt.debit, "answers")
+        return self.ledger.account(receipt.debit, "nothing" if receipt.debit is None else "entry")
 
 
 Payer = NoLedger | LedgerPayer
@@ -243,11 +203,10 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord) -> Ite
             )
         for error in refusals:
             raise type(error)(f"{error}; or give ledger={NO_LEDGER} to release outside of any ledger")
-        yield NoLedger((f"{NO_ACCOUNT[0]}{UNNAMED}",))
+        yield NoLedger(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)
-        which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
-        yield NoLedger((OUTSIDE_LEDGERS.format(f"{which}{UNOPENED if refusals else ''}"),))
+        yield NoLedger(Uncounted("declined", tuple(holding), bool(refusals)))
     else:
         path = existing_ledger(name)
         say_skipped(path.parent)
@@ -301,10 +260,10 @@ class Spending:
     """What is about to be released, as spent.json has it.
 
     Attributes:
-        what: labels, weights or a number.
+        what: labels, weights, a number or constants.
         mechanism: its name.
-        guarantee: of each query, in words.
-        totals: of all of them together, in words.
+        guarantee: of each query: its kind and parameters.
+        totals: of all of them together; empty: the guarantee is of all of it.
         queries: how many.
         dataset: its name.
         simulated: drawn with a seed: nothing is given away that counts.
@@ -313,12 +272,26 @@ class Spending:
 
     what: str
     mechanism: str
-    guarantee: str
-    totals: tuple[str, ...]
+    guarantee: Mapping[str, Any]
+    totals: tuple[Total, ...]
     queries: int
     dataset: str
     simulated: bool
     ledger: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of_claim(cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None) -> "Spending":
+        """What a release spends. Arguments as the attributes."""
+        return cls(
+            what=claim.output.value,
+            mechanism=claim.mechanism,
+            guarantee=claim.guarantee.as_json,
+            totals=claim.totals,
+            queries=queries,
+            dataset=dataset,
+            simulated=claim.simulated,
+            ledger=ledger,
+        )
 
     @property
     def entry(self) -> str:
@@ -406,8 +379,8 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         if state == "done" and _is_done(path.parent, content):
             return None
         value = unseal_manifest(content, SPENT_FILE)
-        totals, about = "; ".join(value["totals"]), f"{value['what']} by {value['mechanism']}"
-    except (Broken, KeyError, TypeError) as error:
+        totals, about = "; ".join(spent_lines(value)), f"{value['what']} by {value['mechanism']}"
+    except (Broken, KeyError, TypeError, ValueError) as error:
         return (
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"

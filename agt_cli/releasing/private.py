@@ -27,7 +27,7 @@ class PrivateAnswers:
     Attributes:
         trained: the run, and the queries.
         mechanism: with its budget.
-        accounting, counting: as in ``agt.mechanisms.claims.prepare_labels``.
+        accounting, counting: as in ``agt.mechanisms.releases.prepare_labels``.
         seed: of a simulation; None: the operating system draws.
         ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
         lot: how many questions of JSON lines are paid at once.

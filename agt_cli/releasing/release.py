@@ -20,34 +20,29 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from pydantic import Field
 
+from agt import sentences
 from agt.certificates.conditions import weaker
 from agt.data.arrays import gathered, pieces, selected
 from agt.data.records import UNANSWERED, Records
 from agt.errors import CheckError, ConfigError, first_line
 from agt.ledger.book import Charge
 from agt.ledger.ledger import Exhausted, Questions, question_terms
-from agt.mechanisms.claims import (
-    Account,
-    Accounting,
-    Claim,
-    Counting,
-    Labelling,
-    OnProgress,
-    Output,
-    Release,
-    Statement,
-    WeightsMechanism,
-    head_of,
-    labels_from,
-    of_release,
-    prepare_quantile,
-    prepare_weights,
-    totals_of,
-)
+from agt.mechanisms.claims import Accounting, Claim, Counting, Output
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.planning import Budget, Evidence, afford, weights_on_offer
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.releases import (
+    Labelling,
+    OnProgress,
+    Release,
+    WeightsMechanism,
+    head_of,
+    labels_from,
+    of_labels,
+    prepare_quantile,
+    prepare_weights,
+)
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable
@@ -61,7 +56,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import in_brief, predict_report
+from agt_cli.report.release_md import predict_report
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
@@ -187,15 +182,10 @@ class ReleaseRequest:
         """What answers."""
         return self.opened.trained.finished
 
-    @property
-    def noisy(self) -> bool:
-        """Whether the model was trained with noise."""
-        return self.opened.model.problem.settings.noise is not None
-
-    def charge(self, claim: Claim, mechanism: str) -> Charge:
+    def charge(self, claim: Claim) -> Charge:
         """What a ledger counts of each release."""
         people = ProtectedPeople.of_finished(self.trained)
-        return people.charge(claim.guarantee, claim.output.value, mechanism, self.trained.digest)
+        return people.charge(claim.guarantee, claim.output.value, claim.mechanism, self.trained.digest)
 
 
 @dataclass
@@ -205,7 +195,6 @@ class Planned:
     Attributes:
         request: what was asked for.
         judged: what may be said of it.
-        mechanism: its name.
         randomness: of the draws.
         receipt, left: the present lot, and what is left of it.
         reserved: how many releases were paid in all.
@@ -220,7 +209,6 @@ class Planned:
 
     request: ReleaseRequest
     judged: Release[Any]
-    mechanism: str
     randomness: Randomness
     receipt: Receipt | None = None
     left: int = 0
@@ -236,7 +224,7 @@ class Planned:
     @property
     def claim(self) -> Claim:
         """What may be said of each release."""
-        return self.judged.claim
+        return replace(self.judged.claim, simulated=self.simulated)
 
     @property
     def simulated(self) -> bool:
@@ -249,13 +237,14 @@ class Planned:
         return range(len(self.request.opened.queries))
 
     @property
-    def asked_for(self) -> Release[Any]:
-        """All that is asked for, with its totals."""
-        return self.judged
+    def asked_for(self) -> Claim:
+        """The claim of all that is asked for, with its totals."""
+        return self.claim
 
-    def release(self) -> Release[Any]:
-        """What was paid, with its totals."""
-        return self.judged
+    @property
+    def paid_claim(self) -> Claim:
+        """The claim of what was paid, with its totals."""
+        return self.claim
 
     def draw(self) -> Any:
         """Draw what was paid."""
@@ -264,7 +253,7 @@ class Planned:
     def pay(self, wanted: int) -> bool:
         """Debit as many as the budget holds; False: it holds none."""
         try:
-            self.receipt = self.request.payer.debit(self.request.charge(self.claim, self.mechanism), wanted)
+            self.receipt = self.request.payer.debit(self.request.charge(self.claim), wanted)
         except Exhausted as error:
             self.refusal = error
             return False
@@ -280,11 +269,10 @@ class Planned:
                 raise Exhausted(f"none of {len(self.questions.keys)} is answered, and nothing was drawn: {self.refusal}")
         return self.receipt or Receipt(0)
 
-    def spending(self, release: Release[Any], queries: int) -> Spending:
+    def spending(self, claim: Claim, queries: int) -> Spending:
         """What spent.json says."""
-        name, each = self.request.opened.dataset.name, str(self.claim.guarantee)
         facts = self.receipt.facts if self.receipt else None
-        return Spending(self.claim.output, self.mechanism, each, release.spent, queries, name, self.simulated, facts)
+        return Spending.of_claim(claim, queries, self.request.opened.dataset.name, facts)
 
     def earlier_attempts(self) -> list[str]:
         """What is said of earlier releases from this run that did not end as done, a line each."""
@@ -292,17 +280,17 @@ class Planned:
         before = trained.environment.get("succeeds", ())
         return [] if self.simulated else unfinished(self.request.record, subject_of(trained), before)
 
-    def statement(self, release: Release[Any], words: list[str], position: Account | None) -> Statement:
-        """The claim for programs. Args: words: all of it for people, the claim first; position: of the ledger with it."""
-        about: dict[str, Any] = {"counting": self.request.counting, "simulated": self.simulated, "account": position}
-        return of_release(release, self.mechanism, words=words, **about)
+    def stated(self, claim: Claim, one_by_one: bool = False) -> Claim:
+        """The claim of something that was paid, with who counts it."""
+        return claim.counted_by(self.request.payer.account(self.receipt or Receipt(0), one_by_one))
 
-    def finish(self, claim: Statement | None, lines: Sequence[str], files: str | None) -> None:
+    def finish(self, claim: Claim | None, lines: Sequence[str], files: str | None) -> None:
         """Finish the record. Args: claim: of what was drawn, if anything was; files: what may be published, in words."""
         record, opened = self.request.record, self.request.opened
         if claim is not None:
-            record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
-        record.report(predict_report(opened.dataset.name, opened.trained.words, self.mechanism, lines, files, record))
+            record.write(CLAIM, claim.written(datetime.now(UTC).date()).content)
+        mechanism = self.claim.mechanism
+        record.report(predict_report(opened.dataset.name, opened.trained.words, mechanism, lines, files, record))
         record.finish()
 
     def reserve_table(self) -> None:
@@ -340,14 +328,17 @@ class Lots(Planned):
         opened = request.opened
         self.labelling = Labelling.of(opened.model, mechanism, opened.conditions, request.accounting, request.counting)
         self.pending: dict[int, tuple[Receipt, dict[Any, int]]] = {}
-        super().__init__(request, Release(self.labelling.claim, _nothing, (), None, False), mechanism.name, randomness)
-        request.payer.check(self.claim, request.noisy)
+        super().__init__(request, Release(self.labelling.claim, _nothing), randomness)
+        request.payer.check(self.claim)
 
-    def release(self) -> Release[Any]:
-        """The labels that were paid so far, with their totals."""
-        size = self.reserved
-        totals = totals_of(self.claim.guarantee, size, self.request.mechanism.total.delta) if size else ()
-        return replace(self.judged, totals=totals, queries=size or None, noisy=bool(size) and self.request.noisy)
+    @property
+    def paid_claim(self) -> Claim:
+        """The claim of the labels that were paid so far, with their totals."""
+        return self.claim_of(self.reserved)
+
+    def claim_of(self, labels: int) -> Claim:
+        """The claim of so many labels, with their totals."""
+        return of_labels(self.claim, labels, self.request.mechanism.total.delta) if labels else self.claim
 
     def asked(self, features: np.ndarray) -> Questions:
         """Which queries [n, ...] the payer knows the answers of, and which are new."""
@@ -421,11 +412,8 @@ class PlannedLabels(Lots):
         return self._asked.new[: self.reserved if self.receipt or self.refusal else None]
 
     @property
-    def asked_for(self) -> Release[Any]:
-        if not self.wanted:
-            return self.judged
-        totals = totals_of(self.claim.guarantee, self.wanted, self.request.mechanism.total.delta)
-        return replace(self.judged, totals=totals, queries=self.wanted)
+    def asked_for(self) -> Claim:
+        return self.claim_of(self.wanted)
 
     def pay(self, wanted: int) -> bool:
         """Debit one lot, and no more."""
@@ -440,7 +428,7 @@ class PlannedLabels(Lots):
         with certifying(opened.model, self.request.console) as on_progress:
             yield from self.labels(opened.queries.features, self._asked, on_progress)
 
-    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+    def write(self, drawn: Any, claim: Claim) -> tuple[list[str], dict[str, Any]]:
         """Write them, and count what is answered where a ledger remembers answers."""
         result = self.write_labels(drawn)
         if self.questions is None:
@@ -469,14 +457,14 @@ class PlannedNumber(Planned):
             conditions=opened.conditions, accounting=request.accounting, counting=request.counting,
             on_progress=lambda progress: self._on_progress(progress),
         )  # fmt: skip
-        super().__init__(request, release, mechanism.name, randomness, files="That number")
+        super().__init__(request, release, randomness, files="That number")
         self.metrics = {"fraction": mechanism.fraction}
 
     def draw(self) -> int:
         with certifying(self.request.opened.model, self.request.console) as self._on_progress:
             return super().draw()
 
-    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+    def write(self, drawn: Any, claim: Claim) -> tuple[list[str], dict[str, Any]]:
         self.request.record.add_metrics(certified_quantile=drawn)
         line = f"{self.metrics['fraction']:g} of the queries are certified up to a distance of about {drawn}"
         return [line], {"certified_quantile": drawn}
@@ -491,11 +479,11 @@ class PlannedWeights(Planned):
         request = replace(request, opened=replace(opened, conditions=rests_on))
         labels_from(opened.model, opened.queries.features)  # refuses queries that the head does not take
         release = prepare_weights(opened.model, mechanism, conditions=rests_on, delta=delta)
-        super().__init__(request, release, mechanism.name, randomness)
+        super().__init__(request, release, randomness)
         self.reserve_table()
         self.files += ", `released_weights.safetensors` and the folder `release`"
 
-    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+    def write(self, drawn: Any, claim: Claim) -> tuple[list[str], dict[str, Any]]:
         opened = self.request.opened
         source = None if opened.kept.encoder is not None else opened.kept.settled
         lines, result = write_weights(opened.model, drawn, source, claim, self.request.record)
@@ -518,8 +506,8 @@ def plan_release(request: ReleaseRequest, randomness: Randomness) -> PlannedLabe
         planned = PlannedNumber(request, mechanism, randomness)
     else:
         planned = PlannedWeights(request, mechanism, randomness)
-        check_printable(opened.model.problem.dataset, planned.judged.words())
-    request.payer.check(planned.claim, request.noisy)
+        check_printable(opened.model.problem.dataset, planned.claim.lines())
+    request.payer.check(planned.claim)
     return planned
 
 
@@ -533,7 +521,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     """
     record, console, simulated = request.record, request.console, randomness.simulated
     planned = plan_release(request, randomness)
-    publishable = planned.claim.proved and not simulated
+    publishable = planned.claim.publishable
     earlier = planned.earlier_attempts()
     for line in earlier:
         console.say(line)
@@ -544,14 +532,13 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
     request.opened.check_current()
     _check_worth(request, planned, willing=request.force or simulated)
     receipt = planned.pay_file()
-    release = planned.release()
-    words = release.words(simulated, request.payer.words(receipt))
-    claimed = planned.statement(release, words, request.payer.position(receipt))
-    about = planned.spending(release, len(planned.rows))
+    claimed = planned.stated(planned.paid_claim)
+    words = claimed.lines()
+    about = planned.spending(claimed, len(planned.rows))
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(record, subject_of(request.trained), about) if receipt.size else nullcontext():
         if receipt.size and request.payer.name and not console.quiet:
-            for line in doubt_worth(request, planned, release):
+            for line in doubt_worth(request, planned, claimed):
                 console.note(line)
         drawn = planned.draw()
         request.opened.check_current()
@@ -560,7 +547,7 @@ def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, A
         claim = claimed if receipt.size else None
         planned.finish(claim, listed, planned.files if publishable else None)
     console.say("what is guaranteed, in brief:" if publishable else "not to be published:")
-    for line in [*(f"  - {line}" for line in in_brief(words)), *lines]:
+    for line in [*(f"  - {line}" for line in [*claimed.lines(brief=True), sentences.IN_FULL]), *lines]:
         console.say(line)
     if planned.table:
         for line in planned.table.naming:
@@ -583,7 +570,7 @@ def _rows_in_words(places: np.ndarray) -> str:
 
 
 def write_weights(
-    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Statement, record: RunRecord
+    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Claim, record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
     """Write released weights, and the folder that answers without this run
     (agt/models/portable.py), where there can be one.
@@ -597,7 +584,8 @@ def write_weights(
         return ["no folder release: a simulation is none"], {}
     if source is None or (head := model.release_head) is None:
         return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
-    digest = Portable.of(head, released, source, claim.words).save(record.part("release"), claim.content)
+    portable = Portable.of(head, released, source, claim.lines(), claim.lines(brief=True))
+    digest = portable.save(record.part("release"), claim.written().content)
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
     return [said], {"release": str(folder), "release_digest": digest}
@@ -628,7 +616,7 @@ def _check_worth(request: ReleaseRequest, planned: Planned, willing: bool) -> No
         raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
 
 
-def doubt_worth(request: ReleaseRequest, planned: Planned, release: Release[Any]) -> list[str]:
+def doubt_worth(request: ReleaseRequest, planned: Planned, claim: Claim) -> list[str]:
     """Return why labels would hardly be worth their budget; warns the owner alone where a constant is as good.
 
     What goes wrong with the estimate is one of the warnings: it is not worth stopping for. This process works it
@@ -636,9 +624,9 @@ def doubt_worth(request: ReleaseRequest, planned: Planned, release: Release[Any]
     others no way back to it.
     """
     warnings, objections = list[str](), list[str]()
-    if release.claim.output is not Output.NUMBER and release.claim.proved and len(planned.rows):
+    if claim.output is not Output.NUMBER and claim.proved and len(planned.rows):
         try:
-            warnings, objections = _estimate_worth(request, planned.mechanism, release, planned.rows)
+            warnings, objections = _estimate_worth(request, claim, planned.rows)
         except Exception as error:
             warnings = [f"whether these labels are worth their budget could not be estimated ({first_line(error)})"]
     for line in warnings:
@@ -655,7 +643,7 @@ def _misfits(request: ReleaseRequest, planned: Planned) -> list[str]:
     return lines
 
 
-def _estimate_worth(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> tuple[list[str], list[str]]:
+def _estimate_worth(request: ReleaseRequest, claim: Claim, rows: Rows) -> tuple[list[str], list[str]]:
     """Return (warnings for the owner alone, why labels would hardly be worth their budget, if so)."""
     opened = request.opened
     model, classes = unshared(opened.model), opened.model.problem.classes
@@ -665,12 +653,13 @@ def _estimate_worth(request: ReleaseRequest, name: str, release: Release[Any], r
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
     evidence = Evidence.of(certificates, known, classes, request.counting)
+    name = claim.mechanism
     weights_kind = next((kind for kind in get_args(WeightsMechanism) if kind.name == name), None)
     if weights_kind is None:
-        share = evidence.expected(MECHANISMS[name].of(release.claim.guarantee, classes))
+        share = evidence.expected(MECHANISMS[name].of(claim.guarantee, classes))
     else:
         offered = weights_on_offer(model, records.features, known, request.mechanism.given.get("weight_decay"))
-        share = offered[name].expected(release.claim.guarantee)
+        share = offered[name].expected(claim.guarantee)
     if labels is None:  # what training recorded of the test records stands for the queries' own labels
         metrics = opened.trained.finished.metrics
         truth, verdict = metrics.get("test_accuracy", 1.0), metrics.get("test_verdict")

@@ -27,7 +27,7 @@ from agt.data.records import UNANSWERED, DataError
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions
-from agt.mechanisms.claims import Statement, totals_of
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import Randomness
 from agt.settings import plain_of
@@ -57,7 +57,7 @@ def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str
         console.note(text)
     if sys.stdin.isatty():
         console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')
-    put_line({"claim": plain_of(session.claimed)})
+    put_line({"claim": plain_of(session.claimed.written())})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
@@ -101,12 +101,11 @@ class Session(Lots):
         self._source: Any = opened.kept.source
 
     @property
-    def claimed(self) -> Statement:
-        """What is guaranteed of each answer."""
-        request, payer = self.request, self.request.payer
-        totals = totals_of(self.claim.guarantee, self.most, request.mechanism.total.delta) if self.most else ()
-        release = replace(self.judged, totals=totals, queries=self.most, noisy=request.noisy)
-        return self.statement(release, release.words(self.simulated, payer.words()), payer.position())
+    def claimed(self) -> Claim:
+        """What is guaranteed of the answers that were paid for so far."""
+        totals = self.claim_of(self.most or 0).totals
+        claim = replace(self.claim, one_by_one=True, totals=totals, most=self.most)
+        return self.stated(replace(claim, releases=self.reserved or 1, answers=self.reserved or None), one_by_one=True)
 
     def pay(self, wanted: int) -> bool:
         """Debit as many as the budget holds, a lot at least; False: it holds none, or ``most`` are paid for."""
@@ -125,7 +124,7 @@ class Session(Lots):
 
     def write_spent(self) -> None:
         """Say on disk what was paid so far."""
-        about = self.spending(self.release(), self.reserved)
+        about = self.spending(self.paid_claim, self.reserved)
         about = replace(about, ledger=about.ledger and {**about.ledger, "entries": self.entries})
         write_spent(self.request.record, subject_of(self.request.trained), about)
 
@@ -207,23 +206,21 @@ class Session(Lots):
         record.conditions(request.opened.conditions)
         flags = {"proved": int(claim.publishable), "simulated": int(self.simulated)}
         record.add_metrics(**counts, reserved=self.reserved, **flags, **self.claim.guarantee.parameters)
-        paid = None
-        if self.receipt:  # how many there would be was not fixed before: no total is theirs
+        if self.receipt:
             self.write_spent()
-            position = request.payer.position(self.receipt)
-            paid = replace(claim, releases=self.reserved, answers=self.reserved, totals=(), curve=None, account=position)
         unanswered = (
             f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them from stored answers); "
             f"{counts['unanswered']} are not answered: {self.why}"
         )
         short = "; ".join(filter(None, [unanswered if counts["unanswered"] else "", self.over]))
-        words = list(claim.words)
+        words = claim.lines()
+        first = words[0]
         if self.left:
             words.append(f"{self.left} labels were paid for (lot={self.lot}) and not asked for: they stay spent")
             request.console.note(words[-1])
         words += filter(None, [short])
-        self.finish(paid, words, "The labels on standard output" if claim.publishable else None)
-        result = {"metrics": record.metrics, "claim": claim.words[0], "words": words}
+        self.finish(claim if self.receipt else None, words, "The labels on standard output" if claim.publishable else None)
+        result = {"metrics": record.metrics, "claim": first, "words": words}
         if short:
             raise CheckError(short, result)
         return result

@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from agt import sentences
 from agt.errors import ConfigError, counted
 from agt.store import (
     MANIFEST_FILE,
@@ -242,8 +243,9 @@ class Run(Folder):
             simulated = "SIMULATION of " if metrics.get("simulated") else ""
             proof = "" if metrics.get("proved") or simulated else ", not proved"
             earlier = "answers that were released earlier" if "stored" in metrics else "labels of weights released earlier"
-            totals = self._recorded("spent.json").get("totals")  # of all its answers, not of one
-            total = totals[0] if isinstance(totals, list) and totals else earlier
+            total = earlier
+            with suppress(KeyError, TypeError, IndexError, ValueError):
+                total = spent_lines(self._recorded(SPENT_FILE))[0]  # of all its answers, not of one
             return f"{simulated}{total}{proof}"
         if self.command == "audit":
             summary = "summary by an earlier version: " if "audits" in self.environment else ""
@@ -260,6 +262,24 @@ class Run(Folder):
         seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
         words = {name: getattr(self, name) for name in about}
         return {"run": str(self.folder), **words, **seconds, "overrides": self.overrides, "metrics": self.metrics}
+
+
+def spent_lines(spent: Mapping[str, Any]) -> list[str]:
+    """What a spent.json says was spent, a line each: made from its fields, or an earlier version's sentences as they are.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    guarantee, totals, what = spent["guarantee"], spent["totals"], spent["what"]
+    if isinstance(guarantee, str):
+        return [str(line) for line in totals]
+    given = sentences.guarantee(guarantee)
+    if not totals and what == "weights":  # noise in training, whose guarantee is of all of it
+        return [sentences.trained_noise_line(given)]
+    if not totals:
+        return [sentences.spent_line(1, given)]
+    over = spent["queries"] if what == "labels" else None
+    return [sentences.spent_line(over, sentences.total(total["eps"], total["delta"], total["bound"])) for total in totals]
 
 
 UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"

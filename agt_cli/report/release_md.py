@@ -1,7 +1,7 @@
 """report.md of a release: what is guaranteed, and what may be published; and which queries do not fit what was declared."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agt.data.records import Records
@@ -44,12 +44,6 @@ def predict_report(
         "## Setting",
         setting_section(record.config),
     )
-
-
-def in_brief(words: Iterable[str]) -> list[str]:
-    """A claim's words for a terminal: without the whole of its scope, and without what would break each declaration."""
-    scope = "(, among data that .*?\\)(?=; the queries)|; how long it takes, .*|; broken if .*)"
-    return [*(re.sub(scope, "", line) for line in words), "in full: report.md"]
 
 
 PUBLISHED = {"measure": "`dataset.yaml`"}

@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
+from agt import sentences
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, first_line
-from agt.mechanisms.claims import Statement, read_claim
+from agt.mechanisms.claims import Claim, read_claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.models.portable import CLAIM
 from agt.unlearning.sisa import gaps
@@ -139,11 +140,12 @@ def _released(record: Run, units: int) -> Verdicts:
         yield 1, False, "its claim is not there" if record.holds(SPENT) else repeats
         return
     claim = read_claim(record.read(CLAIM))
-    about = group(claim.guarantee.value, units)
+    about = group(claim.guarantee, units)
     if not claim.publishable:
-        why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {'; '.join(claim.reasons)}"
-    elif claim.neighbours.relation not in ONE_SIDED:
-        why = f"relation={claim.neighbours.relation} says nothing about a unit that is erased and no other come"
+        unproved = sentences.unproved(claim.reasons or ())
+        why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {unproved}"
+    elif claim.relation.name not in ONE_SIDED:
+        why = f"relation={claim.relation.name} says nothing about a unit that is erased and no other come"
     elif about is None:
         why = f"what {claim.mechanism} guarantees for one unit bounds nothing for {people(units)}"
     else:
@@ -152,7 +154,7 @@ def _released(record: Run, units: int) -> Verdicts:
     yield claim.releases, False, why
 
 
-def _group_words(claim: Statement, about: Guarantee, units: int) -> str:
+def _group_words(claim: Claim, about: Guarantee, units: int) -> str:
     each = f"each of {claim.releases} {claim.output}" if claim.output == "labels" else f"the {claim.output.split()[-1]}"
     totals = [total for total in claim.totals[:1] if 0 < total.eps <= 100]
     whole = [group(ApproximateDP(each.eps, each.delta) if each.delta else PureDP(each.eps), units) for each in totals]

@@ -299,6 +299,20 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
     return next((words for at, one, other in pairs if (words := first_difference(one, other, at))), "")
 
 
+def rendered_alike(recorded: object, made: object) -> bool:
+    """Return whether texts for people are those that are made from fields, as a whole; nothing is looked for in them."""
+    return as_json(recorded) == as_json(made)
+
+
+def spent_has_fields(record: Record) -> bool:
+    """Return whether spent.json has its guarantee and totals as fields; noted where an earlier version has sentences."""
+    if not isinstance(record.spent.get("guarantee"), str):
+        return True
+    version = record.environment.get("agt")
+    record.findings.unchecked("words", f"guarantee and totals of spent.json are sentences of agt {version}")
+    return False
+
+
 def _model_of(record: Record) -> Model | None:
     """The model, read by its kind's own reader; None: that cannot be done here, which is said."""
     config = {**record.config, "compute": {}}
@@ -366,6 +380,7 @@ class VerifiedItem:
         rests_on: what it was made from.
         digest: of a folder; empty: it has none.
         limits: what no look at it can show; empty: what no look at a folder can.
+        drawn: noise was drawn, of which a record cannot show how.
     """
 
     name: str
@@ -376,6 +391,7 @@ class VerifiedItem:
     rests_on: tuple["VerifiedItem", ...] = ()
     digest: str = ""
     limits: tuple[str, ...] = ()
+    drawn: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", excerpt(self.name))

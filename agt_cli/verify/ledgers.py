@@ -10,20 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agt import __version__
+from agt import sentences
 from agt.errors import ConfigError
-from agt.ledger.book import NO_HEAD, Book, Debit, budget, clock, eps_so_far, unit_words
+from agt.ledger.book import Book, Debit, budget, clock
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
+from agt.mechanisms.accounts import Account
+from agt.mechanisms.budget import eps_so_far
 from agt.mechanisms.claims import Output, read_claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.settings import plain_of
 from agt.store import Broken, open_plain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, check_same_ledger, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
-from agt_cli.releasing.payer import LedgerPayer, Receipt
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, VerifiedItem, first_difference
+from agt_cli.verify.folders import Record, VerifiedItem, first_difference, rendered_alike
 from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
@@ -103,7 +104,7 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     if known is not None:
         findings.ok("noted head", f"{known}: the ledger goes through it")
     elif not book.head:
-        findings.note("second head", NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
+        findings.note("second head", sentences.NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
     for line in clock(book):
         findings.note("clock", line)
 
@@ -155,25 +156,42 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
 
 
 def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Findings) -> None:
-    """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
+    """The account that a claim names is the ledger's as it stood with the entry, made again."""
     if not record.holds(CLAIM_FILE):
         return
-    claimed, book = read_claim(record.read(CLAIM_FILE)), ledger.book
-    tables = list(book.tables.values())
-    units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
-    derived, account = LedgerPayer(ledger).position(Receipt(debit.size, debit)), claimed.account
-    if derived is None or account is None or account.unit not in units:
-        raise Broken(f"{CLAIM_FILE} does not say that a unit is {units[-1]}, as in the ledger: {account and account.unit}")
+    claimed = read_claim(record.read(CLAIM_FILE))
+    account = claimed.account
+    if account is None:
+        raise Broken(f"{CLAIM_FILE} names no account, and entry {debit.entry.number} of {ledger.population.name} paid")
     if account.first_entry is None:
         findings.note("first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it")
-    expected = replace(derived, unit=account.unit, first_entry=account.first_entry and derived.first_entry)
+    expected = _account_then(ledger, debit, account)
     if difference := first_difference(plain_of(account), plain_of(expected)):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
     if str(claimed.issued) < debit.entry.time[:10]:
         raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: {debit.entry.time}")
-    declared = [line for line in ledger.words() if line.startswith("declared")] if account.unit == ledger.unit else []
-    if claimed.agt == __version__ and (left := [line for line in declared if line not in claimed.words]):
-        raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {left[0]}")
+
+
+def _account_then(ledger: Ledger, debit: Debit, account: Account) -> Account:
+    """The ledger's account with a debit, as it was when a claim was made of it.
+
+    Args:
+        account: of the claim, which knows what the ledger does not: what of a release it counts, and
+            where the second head lay then, if there was one.
+    """
+    expected = ledger.account(debit, "entry")
+    expected = replace(expected, counts=account.counts, curve=expected.budget_curve)
+    if account.first_entry is None:
+        expected = replace(expected, first_entry=None)
+    state, claimed = expected.ledger, account.ledger
+    if claimed is None:  # an earlier version's, whose unit has the tables' numbers of records in it
+        tables = [table.counted for table in ledger.book.tables.values()]
+        units = [sentences.unit(expected.unit, tables[:count]) for count in range(len(tables) + 1)]
+        unit = next((unit for unit in units if rendered_alike(unit, account.unit)), units[-1])
+        return replace(expected, unit=unit, ledger=None)
+    if state and "none" not in (state.second_head, claimed.second_head):
+        state = replace(state, second_head=claimed.second_head)
+    return replace(expected, ledger=state)
 
 
 def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debits: set[int]) -> None:
@@ -211,7 +229,7 @@ def _compare_entry(
 ) -> None:
     """The entry is of this release and no other; those of a session, which is paid line by line, all are.
 
-    Values are compared, worked out from settings; of what spent.json says in words nothing is.
+    Values are compared, worked out from settings.
     """
     spent, paid = record.spent, debits.get(facts["entry"])
     numbers = facts.get("entries", [facts["entry"]])

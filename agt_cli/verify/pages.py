@@ -11,12 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store import MAX_TEXT_BYTES, Broken
+from agt_cli.releasing.noise import meant_guarantee
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.report_md import ball, guarantee, table_metrics
 from agt_cli.runs.queries import LINES
-from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference
+from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference, spent_has_fields
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
@@ -116,7 +118,10 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     if not record.spent:
         return None
     noise = record.config["noise"]
-    words = f"({float(noise['epsilon']):g}, {float(noise['delta']):g})-differentially private"
-    if (record.spent["guarantee"], record.spent["simulated"]) != (words, noise["seed"] is not None):
-        raise Broken("spent.json is not what noise.* asks for")
-    return f"the noise in training: {words}"
+    guarantee = meant_guarantee(float(noise["epsilon"]), float(noise["delta"]))
+    derived: dict[str, object] = {"simulated": noise["seed"] is not None}
+    if spent_has_fields(record):
+        derived |= {"guarantee": guarantee, "totals": []}
+    if difference := first_difference({key: record.spent[key] for key in derived}, derived):
+        raise Broken(f"spent.json is not what noise.* asks for: {difference}")
+    return f"the noise in training: {sentences.guarantee(guarantee)}"

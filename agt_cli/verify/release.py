@@ -3,18 +3,18 @@
 Formal guarantees
     Nothing that a record says of its budget is taken from its text: the guarantee of one answer is made from the
     mechanism's parameters, the totals by agt/mechanisms/composition.py from that guarantee and the
-    number of answers, and whether it may be claimed at all by agt/mechanisms/claims.py from the
+    number of answers, and whether it may be claimed at all by agt/mechanisms/judging.py from the
     conditions as recorded. What differs from the record is a problem, whichever of the two is
     larger. What is not shown: that the draws were made with those parameters.
 
-A claim is a function of the training run's model, the mechanism's settings, the counts and the account that it names. Words
-are those of one version of agt. Nothing of somebody else's code is loaded.
+A claim is a function of the training run's model, the mechanism's settings, the counts and the account that it names.
+Fields are compared; words are a function of the fields, as one version of agt says them, and are compared as a whole with
+what that version makes of them. Nothing of somebody else's code is loaded.
 """
 
 import csv
-import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from io import BytesIO, TextIOWrapper
 from typing import Any, cast
 
@@ -24,32 +24,24 @@ import pyarrow.compute as pc
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
-from agt import __version__
+from agt import __version__, sentences
 from agt.certificates.conditions import weaker
-from agt.mechanisms.claims import (
-    APART,
-    NO_ACCOUNT,
-    Claim,
-    Claimable,
-    Labelling,
-    Output,
-    Release,
-    Statement,
-    WeightsMechanism,
-    claim,
-    head_of,
-    neighbours_of,
-    of_release,
-    prepare_quantile,
-    read_claim,
-    totals_of,
-    weights_total,
-)
+from agt.mechanisms.accounts import Account, Uncounted
+from agt.mechanisms.claims import Claim, Output, Reason, neighbours_of, read_claim
 from agt.mechanisms.composition import total
-from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP, guarantee_of
+from agt.mechanisms.guarantees import Guarantee, PureDP, guarantee_of
+from agt.mechanisms.judging import Claimable, claim
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.releases import (
+    Labelling,
+    WeightsMechanism,
+    head_of,
+    of_labels,
+    prepare_quantile,
+    weights_total,
+)
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
@@ -57,19 +49,14 @@ from agt.settings import RelationConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt.targets import is_own_code
 from agt_cli.releasing.ledgers import NO_LEDGER
-from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, first_difference
+from agt_cli.verify.folders import Record, first_difference, rendered_alike, spent_has_fields
 from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
 
 LABEL_COLUMNS = ["record_id", "label"]
 DATASET_FILE = "dataset.yaml"
 MAX_CLASSES = 10_000
-PRICE = "the settings are one of "  # weights that an earlier version tuned privately: their guarantee is the total
-UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
-_TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")
-FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
 
 
@@ -102,22 +89,21 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     if model is None:
         findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
     with findings.looking("budget" if model is None else "claim"):
-        release, name = _derive_release(record, model, claimed, simulated)
-        text, proved = release.claim.text, release.claim.proved
-        if claimed is not None and (model is not None or proved or claimed.proved):
-            _compare_claim(claimed, release, name, record)
+        derived = _derive_claim(record, model, claimed, simulated)
+        if claimed is not None and (model is not None or derived.proved or claimed.proved):
+            _compare_claim(claimed, derived, record)
+        text = derived.text
         if model is not None:
             findings.ok("claim", f"made again from model, mechanism, counts and account: {text}")
         elif claimed is None:
-            text = str(release.claim.guarantee)
-        return (text, *((UNFIXED,) if by_lines(record) else release.spent)) if proved or model is not None else ()
+            text = str(derived.guarantee)
+        if derived.proved or model is not None:
+            return (text, *((sentences.UNFIXED,) if derived.one_by_one else derived.spent))
     return ()
 
 
-def _derive_release(
-    record: Record, model: Model | None, claimed: Statement | None, simulated: bool
-) -> tuple[Release[Any], str]:
-    """(the release, its mechanism's name), judged as agt predict judges it; spent.json and metrics.json say the same.
+def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, simulated: bool) -> Claim:
+    """The claim, judged as agt predict judges it; spent.json and metrics.json say the same.
 
     Args:
         model: that it was made from; None: it is not there, and what of it counts is taken from the claim.
@@ -128,32 +114,38 @@ def _derive_release(
     asked, size, lines = asked_of(record), int(record.spent["queries"]), by_lines(record)
     delta, count = asked.total.delta, (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1))
     classes = 2 if model is None else model.problem.classes  # a guarantee is the same for any number of classes
-    mechanism = asked.mechanism(classes, count)
-    granted, noisy = _granted(record, model, mechanism, claimed)
-    output, each = granted.output, mechanism.guarantee
-    totals = totals_of(each, size, delta) if output is Output.LABELS else ()
-    totals = (weights_total(each, delta),) if output is Output.WEIGHTS else totals
+    granted = replace(_granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated)
+    output, each = granted.output, granted.guarantee
+    if output is Output.LABELS:
+        granted = of_labels(granted, size, delta)
+    elif output is Output.WEIGHTS:
+        granted = replace(granted, totals=(weights_total(each, delta),))
+    else:
+        granted = replace(granted, answers=size)
     if asked.total.eps is not None:
         within = total(each, size if output is Output.LABELS else 1, delta)
         # One number is exactly what it is; totals are rounded upwards.
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
             raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
-    release: Release[Any] = Release(granted, _draw_nothing, totals, None if output is Output.WEIGHTS else size, noisy)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
         record.check_metrics("spent.json", **{"reserved" if lines else "n_queries": size})
-    proved, metrics = granted.proved and not simulated, {"simulated": int(simulated), **granted.guarantee.parameters}
+    metrics = {"simulated": int(simulated), **each.parameters}
     if model is not None or record.metrics.get("proved"):
-        metrics["proved"] = int(proved)
+        metrics["proved"] = int(granted.publishable)
     record.check_metrics("config.yaml", **metrics)
-    _compare_spent(record, release, mechanism.name, simulated)
-    return release, mechanism.name
+    _compare_spent(record, granted)
+    if not lines:
+        return granted
+    most = asked.total.queries
+    return replace(granted, one_by_one=True, most=most, totals=of_labels(granted, most, delta).totals if most else ())
 
 
-def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed: Statement | None) -> tuple[Claim, bool]:
-    """What may be claimed of a release, and whether training drew noise.
+def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed: Claim | None) -> Claim:
+    """What may be claimed of a release.
 
-    Between which datasets is in the training run alone; where that is away, the claim's word is taken for it.
+    Between which datasets, and whether training drew noise, is in the training run alone; where that is away, the
+    claim's word is taken for it.
     """
     config, conditions = record.config, record.conditions
     rules = {"accounting": config.get("accounting", "rigorous"), "counting": config.get("counting", "distance")}
@@ -161,58 +153,54 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
     if model is not None:
         relation, noisy = model.problem.settings.relation, model.problem.settings.noise is not None
     elif claimed is not None:
-        relation = RelationConfig(claimed.neighbours.relation, unit_rows=claimed.neighbours.unit_rows)
-        noisy = any(APART in line for line in claimed.words)
+        relation, noisy = claimed.relation, bool(claimed.noisy)
     if model is None and isinstance(mechanism, Mechanism | CertifiedQuantile):
         output = Output.LABELS if isinstance(mechanism, Mechanism) else Output.NUMBER
-        return claim(conditions, relation, mechanism, **rules, output=output), noisy
+        return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
     if model is not None and isinstance(mechanism, Mechanism):
-        return Labelling.of(model, mechanism, conditions, **rules).claim, noisy
+        return Labelling.of(model, mechanism, conditions, **rules).claim
     if model is not None and isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
-        return prepare_quantile(model, nothing, mechanism, conditions=conditions, **rules).claim, noisy
+        return prepare_quantile(model, nothing, mechanism, conditions=conditions, **rules).claim
     if model is not None:
         conditions = weaker(conditions, head_of(model, mechanism.name).conditions)
-    return claim(conditions, relation, mechanism, output=Output.WEIGHTS), noisy
+    return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 
 
-def _compare_spent(record: Record, release: Release[Any], mechanism: str, simulated: bool) -> None:
+def _compare_spent(record: Record, claim: Claim) -> None:
     """Raise Broken unless spent.json says what the release comes to."""
     derived = {
-        "what": str(release.claim.output),
-        "mechanism": mechanism,
-        "guarantee": str(release.claim.guarantee),
-        "totals": list(release.spent),
-        "simulated": simulated,
+        "what": claim.output.value,
+        "mechanism": claim.mechanism,
+        "simulated": claim.simulated,
         "dataset": record.environment.get("dataset"),
     }
+    if spent_has_fields(record):
+        derived |= {"guarantee": claim.guarantee.as_json, "totals": [asdict(each) for each in claim.totals]}
     if "trained_digest" in record.spent or record.command == "predict":
         derived["trained_digest"] = (
             record.environment.get("trained_digest") if record.environment.get("trained_run") else None
         )
     if difference := first_difference({key: record.spent.get(key) for key in derived}, derived):
         raise Broken(f"spent.json is not what this release comes to: {difference}")
-    record.findings.ok("budget", f"worked out again: {'; '.join(release.spent)}")
+    record.findings.ok("budget", f"worked out again: {'; '.join(claim.spent)}")
 
 
-def _draw_nothing(_: object) -> None:
-    raise RuntimeError("nothing is drawn by an audit")
-
-
-def _read_claim(record: Record, simulated: bool) -> Statement:
+def _read_claim(record: Record, simulated: bool) -> Claim:
     """It says what the files beside it do, whether or not the training run is there."""
     claimed, spent, status = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)), record.spent, record.status
     ledger, account = spent.get("ledger") or {}, claimed.account
     releases = int(spent["queries"]) if spent["what"] == Output.LABELS else 1
     said = {
-        "guarantee": str(claimed.guarantee.value),
         "mechanism": claimed.mechanism,
         "releases": claimed.releases,
         "simulated": claimed.simulated,
         "ledger": None if account is None else [account.population, account.entry],
     }
-    beside = {key: spent[key] for key in ("guarantee", "mechanism")} | {"releases": releases, "simulated": simulated}
+    beside = {"mechanism": spent["mechanism"], "releases": releases, "simulated": simulated}
     beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
+    if spent_has_fields(record):
+        said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):
         raise Broken(f"{CLAIM_FILE} is not what the record beside it says: {difference}")
     if not str(status.get("started"))[:10] <= str(claimed.issued) <= str(status.get("ended"))[:10]:
@@ -221,53 +209,76 @@ def _read_claim(record: Record, simulated: bool) -> Statement:
     return claimed
 
 
-def _compare_claim(claimed: Statement, release: Release[Any], mechanism: str, record: Record) -> None:
-    """Raise Broken unless a claim is the one that the release and its account make, what a ledger declares apart."""
-    lines, account, simulated = by_lines(record), claimed.account, claimed.simulated
-    words, counting = list(release.words(simulated, ())), record.config.get("counting", "distance")
-    if lines:  # no total is theirs, and their words are those before the first
-        most = (record.config.get("total") or {}).get("queries")
-        delta = float((record.config.get("total") or {}).get("delta") or 0.0)
-        totals = totals_of(release.claim.guarantee, int(most), delta) if most else ()
-        words = list(replace(release, totals=totals, queries=most).words(simulated, ()))
-    if account is not None:
-        counted = "each answer is debited first" if lines else f"entry {account.entry} of it counts this"
-        words += account_words(account, counted)[: 1 if lines else None]
-    rest = claimed.words[len(words) :]  # what a ledger declares, or that there is none
-    words += rest if account is not None or _says_no_ledger(rest) else ()
-    derived = of_release(release, mechanism, words=words, counting=counting, simulated=simulated, account=account)
-    compare_statements(claimed, replace(derived, totals=(), curve=None) if lines else derived)
+def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
+    """Raise Broken unless a claim is the one that the release makes, on the account that it names."""
+    counted: Account | Uncounted | None = claimed.account
+    if claimed.account is not None and not claimed.of_earlier_form:
+        counted = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
+    elif claimed.account is None and not derived.simulated and not claimed.of_earlier_form:
+        counted = _reason_uncounted(claimed, record)
+    compare_claims(claimed, derived.counted_by(counted), record.findings)
 
 
-def _says_no_ledger(words: tuple[str, ...]) -> bool:
-    """Whether these lines are what a release says that no ledger counts."""
-    if words in ((), NO_ACCOUNT, (f"{NO_ACCOUNT[0]}{UNNAMED}",)):
-        return True
-    before, after = OUTSIDE_LEDGERS.split("{}")
-    return len(words) == 1 and words[0].startswith(before) and words[0].endswith(after)
+def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
+    """Why no ledger counts a release, by its settings: what AGT_LEDGER was, and which ledgers there were, is the claim's.
+
+    Raises:
+        Broken: the claim gives another reason.
+    """
+    uncounted = claimed.uncounted
+    declined = record.config.get("ledger") == NO_LEDGER
+    if uncounted is None or uncounted.why == "call" or (declined and uncounted.why != "declined"):
+        why = None if uncounted is None else uncounted.why
+        expected = "declined" if declined else "unnamed"
+        raise Broken(f"{CLAIM_FILE} is not the claim of this release: uncounted.why is {why!r}, and is {expected!r}")
+    return uncounted
 
 
-def compare_statements(claimed: Statement, derived: Statement) -> None:
-    """Raise Broken unless two claims are one, its day apart; of another version's words nothing is known."""
-    derived = replace(derived, issued=claimed.issued)
-    if claimed.agt != __version__:
-        texts = ("agt", "words", "scope", "outside", "per", "declared", "reasons")
-        derived = replace(derived, **{name: getattr(claimed, name) for name in texts})
-    if derived.content != claimed.content and (difference := first_difference(plain_of(claimed), plain_of(derived))):
+def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
+    """Raise Broken unless two claims have the same fields, their day apart, and the first one's words are its fields'.
+
+    Of what an earlier version wrote as sentences nothing is compared, which is said.
+    """
+    derived = replace(derived.written(), issued=claimed.issued, agt=claimed.agt)
+    own_words = claimed.agt == __version__ and not claimed.of_earlier_form
+    if claimed.of_earlier_form:
+        derived = _of_earlier_form(derived)
+    elif not own_words and _letters(claimed) == _letters(derived):
+        derived = replace(derived, declared=claimed.declared)  # another version may say a fact otherwise
+    fields, expected = ({**plain_of(each), "words": [], "outside": []} for each in (claimed, derived))
+    if difference := first_difference(fields, expected):
         raise Broken(f"{CLAIM_FILE} is not the claim of this release: {difference}")
+    if not own_words:
+        findings.unchecked("words", f"those of {CLAIM_FILE} are of agt {claimed.agt}: this is {__version__}")
+        return
+    made = claimed.written()
+    if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
+        raise Broken(f"words and outside of {CLAIM_FILE} are not what its fields say")
+
+
+def _of_earlier_form(claim: Claim) -> Claim:
+    """A claim without what an earlier version recorded as sentences; it had no total of answers that come one by one."""
+    reasons: tuple[Reason, ...] | None = () if claim.proved else None
+    claim = replace(claim, reasons=reasons, declared=None, noisy=None)
+    return replace(claim, one_by_one=False, most=None, totals=(), curve=None) if claim.one_by_one else claim
+
+
+def _letters(claim: Claim) -> list[str]:
+    """Which conditions a claim has declarations about."""
+    return [declared.condition for declared in claim.declared or ()]
 
 
 def _check_free(record: Record) -> tuple[str, ...]:
     """Nothing was spent only where weights released earlier answer, or a ledger's stored answers do."""
     config, answered, stored = record.config, record.metrics.get("answered"), record.metrics.get("stored")
     if config.get("release") or (config.get("mechanism") or {}).get("weights"):
-        return (FREE,)
+        return (sentences.FREE,)
     free = type(stored) is int and stored == answered
     free = free and (not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None))
     right = f"all {stored} were stored in a ledger, it says, and spent when they were drawn"
     wrong = "no spent.json says what these answers spend, and neither a ledger nor weights released earlier gave them"
     record.findings.compare("budget", free, right, wrong)
-    return (FREE,) if free else ()
+    return (sentences.FREE,) if free else ()
 
 
 def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
@@ -287,7 +298,10 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
     with record.findings.looking(DATASET_FILE):
         noted = parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE).get("measurement") or {}
         mechanism = measurement(record.config)
-        if noted.get("claim") != (price := f"{mechanism.guarantee} for {neighbours_of(mechanism.relation)}"):
+        price = sentences.price(str(mechanism.guarantee), neighbours_of(mechanism.relation))
+        if record.environment.get("agt") != __version__:
+            record.findings.unchecked("words", f"those of {DATASET_FILE} are of agt {record.environment.get('agt')}")
+        elif not rendered_alike(noted.get("claim"), price):
             raise Broken(f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, and it was for {price}")
         record.findings.ok(DATASET_FILE, f"measured, as it says: {price}")
     if not record.spent:
@@ -300,11 +314,11 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         if record.relation is None:
             raise Broken("config.yaml names no relation")
         granted = claim(record.conditions, record.relation, mechanism, output=Output.CONSTANTS)
-        release = Release(granted, _draw_nothing, (), None, noisy=False)
-        _compare_spent(record, release, Measurement.name, simulated)
+        granted = replace(granted, simulated=simulated)
+        _compare_spent(record, granted)
         claimed = _read_claim(record, simulated)
-        _compare_claim(claimed, release, Measurement.name, record)
-        return granted.text, *release.spent
+        _compare_claim(claimed, granted, record)
+        return granted.text, *granted.spent
     return ()
 
 
@@ -410,46 +424,52 @@ def check_portable(record: Record) -> Portable | None:
             findings.note("code", f"its queries would be read by {target}, no part of agt; nothing of it was imported here")
         with findings.looking("noise"):
             _check_lattice(portable.weight, portable.noise, findings)
-        record.look("budget", _check_words, portable)
-        record.look(CLAIM_FILE, _check_portable_claim, portable)
+        with findings.looking(CLAIM_FILE):
+            claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)) if record.holds(CLAIM_FILE) else None
+            record.look("budget", _check_weights_budget, portable, claimed)
+            record.look(CLAIM_FILE, _check_portable_claim, portable, claimed)
         return portable
     return None
 
 
-def _check_words(record: Record, portable: Portable) -> str:
-    """The guarantee of the weights, and the total of it that their second line names at some delta."""
-    guarantee, (first, second, *_) = guarantee_among(portable.noise), (*portable.words, "", "")
-    if not first.startswith(f"the released weights are {guarantee} for "):
-        raise Broken(f"its first words are no claim of {guarantee}: {first}")
-    if second.startswith(PRICE) and not isinstance(guarantee, GaussianDP):
+def _check_weights_budget(record: Record, portable: Portable, claimed: Claim | None) -> str:
+    """The guarantee of the weights, by their noise, and its total are those that are claimed, and so are the words."""
+    guarantee = guarantee_among(portable.noise)
+    if claimed is None:
+        record.findings.unchecked("words", f"no {CLAIM_FILE}, as an earlier version made it: {RELEASE} has words alone")
         return f"worked out again: {guarantee}"
-    match = _TOTAL.search(second)
-    if match is None:
-        raise Broken(f"its second line is no total of {guarantee}: {second}")
-    found = weights_total(guarantee, float(match["delta"]))
-    if second != f"for any number of queries: {found}":
-        raise Broken(f"its words say {second}; {guarantee} comes to {found}")
-    return f"worked out again: {guarantee}; {second}"
-
-
-def _check_portable_claim(record: Record, portable: Portable) -> str | None:
-    """Its claim, made again from its own guarantee, relation and declarations: no training run is there to make it from."""
-    if not record.holds(CLAIM_FILE):
-        return None
-    claimed, guarantee = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)), guarantee_among(portable.noise)
-    if not claimed.publishable or claimed.guarantee.value != guarantee or claimed.issued is not None:
-        raise Broken(f"{CLAIM_FILE} is of {claimed.guarantee.value}, {claimed.issued}, the weights of {guarantee}")
-    if claimed.words != tuple(portable.words):
-        raise Broken(f"{CLAIM_FILE} and {RELEASE} say it in other words")
-    relation = RelationConfig(claimed.neighbours.relation, unit_rows=claimed.neighbours.unit_rows)
-    granted = Claim(guarantee, relation, Output.WEIGHTS, claimed.accounting, (), claimed.declared)
     totals = tuple(weights_total(guarantee, each.delta) for each in claimed.totals)
-    release, account = Release(granted, _draw_nothing, totals, None, noisy=False), claimed.account
-    words = [granted.text, *claimed.words[1:]]
-    if account is not None and claimed.agt == __version__:
-        missing = set(account_words(account, f"entry {account.entry} of it counts this")) - set(words)
-        if missing:
-            raise Broken(f"{CLAIM_FILE} names an account that its words leave out: {missing.pop()}")
-    made = of_release(release, portable.mechanism, words=words, counting=claimed.counting, account=account)
-    compare_statements(claimed, replace(made, mechanism=claimed.mechanism))
+    derived = {"guarantee": guarantee.as_json, "totals": [asdict(each) for each in totals]}
+    recorded = {"guarantee": claimed.guarantee.as_json, "totals": [asdict(each) for each in claimed.totals]}
+    if difference := first_difference(recorded, derived):
+        raise Broken(f"{CLAIM_FILE} is not what the noise in {RELEASE} gives: {difference}")
+    if not totals and not claimed.of_earlier_form:
+        raise Broken(f"{CLAIM_FILE} has no total of {guarantee}")
+    if not rendered_alike(portable.words, claimed.words):
+        raise Broken(f"{CLAIM_FILE} and {RELEASE} say it in other words")
+    brief = claimed.lines(brief=True)
+    if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
+        raise Broken(f"brief of {RELEASE} is not what {CLAIM_FILE} says")
+    return f"worked out again: {guarantee}; {'; '.join(replace(claimed, totals=totals).spent)}"
+
+
+def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | None) -> str | None:
+    """Its claim, made again from its own guarantee, relation and declarations: no training run is there to make it from."""
+    if claimed is None:
+        return None
+    guarantee = guarantee_among(portable.noise)
+    if claimed.issued is not None:
+        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day")
+    derived = Claim(
+        guarantee=guarantee,
+        mechanism=claimed.mechanism,
+        relation=claimed.relation,
+        output=Output.WEIGHTS,
+        accounting=claimed.accounting,
+        counting=claimed.counting,
+        declared=claimed.declared,
+        noisy=claimed.noisy,
+        totals=tuple(weights_total(guarantee, each.delta) for each in claimed.totals),
+    )
+    compare_claims(claimed, derived.counted_by(claimed.account or claimed.uncounted), record.findings)
     return f"{claimed.schema}: the same guarantee; its totals and curve are not below the truth"

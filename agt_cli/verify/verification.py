@@ -8,7 +8,7 @@ from pathlib import Path
 from agt.errors import ConfigError
 from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
-from agt_cli.report.finished import Run, has_pending_commit
+from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
 from agt_cli.verify.erasure import (
@@ -130,7 +130,14 @@ class Verification:
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
         words = portable.words if portable else ()
         return VerifiedItem(
-            f"{ITEM_NAMES[RELEASE]} {record.folder}", record.findings.checks, facts, (), words, below, record.digest
+            f"{ITEM_NAMES[RELEASE]} {record.folder}",
+            record.findings.checks,
+            facts,
+            (),
+            words,
+            below,
+            record.digest,
+            drawn=bool(words),
         )
 
     def _run(self, record: Record) -> VerifiedItem:
@@ -142,7 +149,15 @@ class Verification:
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         return VerifiedItem(
-            name, record.findings.checks, record.facts, record.conditions, claims, below, record.digest, limits
+            name,
+            record.findings.checks,
+            record.facts,
+            record.conditions,
+            claims,
+            below,
+            record.digest,
+            limits,
+            drawn=bool(record.spent) or record.command == "audit",
         )
 
     def _made(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
@@ -253,7 +268,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
     if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
-            words = "; ".join(map(str, spent["totals"]))
+            words = "; ".join(spent_lines(spent))
             findings.problem(
                 "budget", f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: {words}"
             )

@@ -22,8 +22,8 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.argmax import NoisyArgmax
-from agt.mechanisms.claims import claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.judging import claim
 from agt.mechanisms.mechanism import MECHANISMS, Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace

@@ -19,7 +19,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.kernels.reference import QUANTA
 from agt.kernels.select import load
-from agt.mechanisms.claims import claim
+from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS, Sums, ball, deviations, farthest

@@ -31,8 +31,8 @@ from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.claims import RESTS_ON
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.judging import RESTS_ON
 from agt.mechanisms.mechanism import GaussianRule, N, rule_of
 from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.quantile import two_sided_geometric

@@ -17,7 +17,7 @@ from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.composition import MAX_QUERIES, delta_of, per_query, total
 from agt.mechanisms.gaussian_equivalent import BLOCK, single_mu, squared_mu
-from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP, described, guarantee_of
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP, guarantee_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
@@ -296,8 +296,8 @@ class TestSources:
             "responses": (RandomizedResponse(eps=0.1, delta=1e-7).guarantee, "approximate"),
         }
         for guarantee, kind in sources.values():
-            assert described(guarantee)["kind"] == kind
-            assert guarantee_of(json.loads(json.dumps(described(guarantee)))) == guarantee
+            assert guarantee.as_json["kind"] == kind
+            assert guarantee_of(json.loads(json.dumps(guarantee.as_json))) == guarantee
             assert Allowance(2.0, 1e-5, 0.5).fitting(Lot(PureDP(1e-6)).cost, guarantee, 1) == 1
 
     @pytest.mark.parametrize(

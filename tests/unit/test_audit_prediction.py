@@ -11,9 +11,9 @@ from agt.api import fit
 from agt.data.ids import CONTENT
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Labelling
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.releases import Labelling
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes

@@ -12,42 +12,46 @@ import pytest
 from pydantic import TypeAdapter
 
 from agt.errors import ConfigError
+from agt.facts import Declaration
+from agt.mechanisms.accounts import Account, CountedTable, LedgerState, MovedHead, OtherLedger, Uncounted
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.claims import (
-    VERSION,
-    Account,
-    Claim,
-    Output,
-    Reason,
-    Release,
-    Statement,
-    of_release,
-    read_claim,
-    totals_of,
-)
+from agt.mechanisms.claims import VERSION, Claim, Output, read_claim
 from agt.mechanisms.composition import delta_of, total
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Curve, curve_of, curve_of_budget
+from agt.mechanisms.releases import of_labels
 from agt.settings import RelationConfig
 
 RELATION = RelationConfig("add_remove", 2)
-DECLARED = ("declared, not proved (condition c): the size is public; broken if it was counted",)
+DECLARED = (Declaration("c", "the size is public", "it was counted"),)
 GUARANTEES: tuple[Guarantee, ...] = (PureDP(0.1), ApproximateDP(0.1, 1e-8), GaussianDP(0.07))
+STATE = LedgerState(
+    (CountedTable("a"), CountedTable("b", "customer", 4, apart=True)),
+    (MovedHead(3, "2026-05-04T09:00:00+00:00", lost=False, before="head"), MovedHead(4, "2026-05-04", lost=True)),
+    (OtherLedger(5, file="other.ledger"), OtherLedger(6, first_entry="0123456789abcdef")),
+    "same_disk",
+)
 
 
 PURE = PureDP(0.1)
 
 
-def claimed(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Statement:
-    claim = Claim(guarantee, RELATION, declared=DECLARED)
-    account = Account.of("loans", "one customer", 7, Allowance(1.0, 1e-5), Lot(guarantee, 3).cost)
-    release = release_of(claim, queries)
-    about: dict[str, Any] = {"account": account, "issued": date(2026, 5, 4), **changes}
-    return of_release(release, "randomized_response", words=[claim.text], **about)
+def claim_of(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Claim:
+    """A claim of labels that no ledger counts."""
+    made = Claim(
+        guarantee=guarantee, mechanism="randomized_response", relation=RELATION, declared=DECLARED, uncounted=Uncounted()
+    )
+    return replace(of_labels(made, queries, 0.0), **changes)
 
 
-def release_of(claim: Claim, queries: int) -> Release[None]:
-    return Release(claim, lambda _: None, totals_of(claim.guarantee, queries, 0.0), queries, noisy=False)
+def account_of(guarantee: Guarantee = PURE, **changes: Any) -> Account:
+    about: dict[str, Any] = {"population": "loans", "unit": "one customer", "entry": 7, "ledger": STATE, **changes}
+    return Account(allowance=Allowance(1.0, 1e-5), spent=Lot(guarantee, 3).cost, **about)
+
+
+def claimed(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Claim:
+    """The same on a ledger, as claim.json has it."""
+    return claim_of(guarantee, queries, **changes).counted_by(account_of(guarantee)).written(date(2026, 5, 4))
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
@@ -57,42 +61,94 @@ def test_what_is_written_is_read(guarantee: Guarantee, queries: int) -> None:
     assert read_claim(one.content) == one
     node = json.loads(one.content)
     assert node["schema"] == VERSION
-    assert node["guarantee"] == {"kind": node["guarantee"]["kind"], **guarantee.parameters}
+    assert node["guarantee"] == guarantee.as_json
     assert (node["releases"], node["answers"], node["issued"]) == (queries, queries, "2026-05-04")
     assert len(node["curve"]["eps"]) >= 33
 
 
+def test_the_words_are_a_function_of_the_fields() -> None:
+    one = claimed()
+    again = replace(read_claim(one.content), words=(), outside=(), curve=None).written(date(2026, 5, 4))
+    assert again.content == one.content
+
+
+@pytest.mark.parametrize("uncounted", [Uncounted(), Uncounted("unnamed"), Uncounted("declined", ("loans",), unopened=True)])
+def test_a_claim_that_no_ledger_counts_says_why(uncounted: Uncounted) -> None:
+    one = claim_of().counted_by(uncounted).written()
+    assert read_claim(one.content) == one
+    assert one.words[-1:] == tuple(uncounted.lines)
+
+
+def test_a_claim_is_counted_or_says_why_not() -> None:
+    with pytest.raises(ConfigError, match="counted by a ledger"):
+        claim_of(account=account_of())
+
+
 def test_a_claim_of_weights_and_one_of_a_number() -> None:
-    for output, per in ((Output.WEIGHTS, "the weights, once"), (Output.NUMBER, "the one number")):
-        claim = Claim(GaussianDP(0.2), RELATION, output)
-        release = Release(claim, lambda _: None, (total(GaussianDP(0.2), 1, 1e-5),), None, noisy=False)
-        told = of_release(release, "release_weights")
-        assert (told.releases, told.answers, told.per, told.issued, told.account) == (1, None, per, None, None)
+    for output in (Output.WEIGHTS, Output.NUMBER):
+        made = Claim(guarantee=GaussianDP(0.2), mechanism="release_weights", relation=RELATION, output=output)
+        told = replace(made, totals=(total(GaussianDP(0.2), 1, 1e-5),)).written()
+        assert (told.releases, told.answers, told.issued, told.account) == (1, None, None, None)
         assert read_claim(told.content) == told
-        assert told.words[0] == claim.text
+        assert told.words[0] == made.text
 
 
 def test_nothing_is_claimed_where_nothing_is_proved() -> None:
-    reason = Reason("condition e (public preprocessing) does not hold: 24,428 records", "declare it", "e")
-    unproved = replace(Claim(PureDP(0.1), RELATION), accounting="paper", reasons=(reason,))
-    told = of_release(release_of(unproved, 9), "smooth_cauchy")
+    told = claim_of(queries=9, accounting="paper", reasons=("e", "published_vote")).written()
     assert not told.proved
     assert not told.publishable
-    assert (told.totals, told.curve, told.reasons) == ((), None, ("condition e does not hold",))
-    assert b"24,428" not in told.content
+    assert (told.totals, told.curve, told.reasons) == ((), None, ("e", "published_vote"))
+    assert read_claim(told.content) == told
     simulated = claimed(simulated=True)
     assert (simulated.proved, simulated.publishable) == (True, False)
 
 
+class TestOneByOne:
+    """Answers that are paid for when their questions come."""
+
+    def test_there_is_no_total_unless_their_number_was_fixed(self) -> None:
+        told = claim_of(totals=(), one_by_one=True).written()
+        assert (told.totals, told.curve) == ((), None)
+        assert read_claim(told.content) == told
+
+    def test_a_total_is_over_the_most_that_may_come(self) -> None:
+        most = claim_of(queries=50)
+        told = replace(most, releases=3, answers=3, one_by_one=True, most=50).written()
+        assert read_claim(told.content) == told
+        assert told.words[1] == most.lines()[1]
+
+    @pytest.mark.parametrize(
+        "changes", [{"totals": (total(PURE, 3, 0.0),)}, {"curve": curve_of(PURE, 3)}], ids=["a total", "a curve"]
+    )
+    def test_more_is_refused(self, changes: dict[str, Any]) -> None:
+        told = replace(claim_of(queries=3, totals=(), one_by_one=True).written(), **changes)
+        with pytest.raises(ConfigError, match="one by one"):
+            read_claim(told.content)
+
+    def test_no_more_come_than_the_most(self) -> None:
+        with pytest.raises(ConfigError, match="no more were released"):
+            claim_of(queries=4, one_by_one=True, most=3)
+
+
 def test_what_must_stay_at_home_has_no_entry() -> None:
     """Every entry that there is, by name: a new one is looked at before it is published."""
-    names = {name for kind in (Statement, Account, Curve) for name in kind.__dataclass_fields__}
-    assert names == {
-        *("schema", "agt", "proved", "publishable", "simulated", "reasons", "guarantee", "mechanism", "output", "per"),
-        *("releases", "answers", "neighbours", "accounting", "counting", "declared", "totals", "curve", "scope", "outside"),
-        *("words", "issued", "account"),
-        *("population", "unit", "entry", "eps", "delta", "leaks", "spent", "curve", "first_entry"),
-        *("over", "eps", "delta", "at_delta", "at_eps"),
+    kinds = (Claim, Declaration, Account, LedgerState, CountedTable, MovedHead, OtherLedger, Uncounted, Curve)
+    assert {kind.__name__: {*kind.__dataclass_fields__} for kind in kinds} == {
+        "Claim": {
+            *("schema", "agt", "simulated", "reasons", "guarantee", "mechanism", "output", "releases", "answers"),
+            *("one_by_one", "most", "relation", "accounting", "counting", "declared", "noisy", "totals", "curve"),
+            *("account", "uncounted", "issued", "outside", "words"),
+        },
+        "Declaration": {"condition", "why", "broken_by"},
+        "Account": {
+            *("population", "unit", "entry", "allowance", "spent", "counts", "curve", "first_entry", "ledger"),
+        },
+        "LedgerState": {"tables", "moved", "declared", "second_head"},
+        "CountedTable": {"name", "unit", "rows", "apart"},
+        "MovedHead": {"entry", "time", "lost", "before"},
+        "OtherLedger": {"entry", "file", "first_entry"},
+        "Uncounted": {"why", "ledgers", "unopened"},
+        "Curve": {"eps", "delta", "at_delta", "at_eps"},
     }
 
 
@@ -111,26 +167,30 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("schema", "agt.claim/2", "version 'agt.claim/2'"),
+        ("schema", "agt.claim/3", "version 'agt.claim/3'"),
         ("schema", None, "version None"),
         ("guarantee.eps", math.nan, "NaN is no number"),
         ("guarantee.eps", math.inf, "Infinity is no number"),
         ("guarantee.eps", "0.1", "not as agt writes it"),
         ("guarantee.eps", 0.0, "1e-15 to 100"),
-        ("guarantee.mu", 0.1, "a guarantee of"),
-        ("guarantee.kind", "gaussian", "a guarantee of"),
+        ("guarantee.mu", 0.1, "guarantee"),
+        ("guarantee.kind", "gaussian", "guarantee"),
         ("guarantee.eps", 0.2, "more than its guarantee proves"),
         ("releases", 2000, "more than its guarantee proves"),
         ("curve.delta.20", 0.0, "delta falls"),
         ("curve.delta.64", 0.0, "more than its guarantee proves"),
         ("totals.0.eps", 1.0, "more than its guarantee proves"),
-        ("account.delta", 1e-4, "more than its guarantee proves"),
+        ("account.allowance.delta", 1e-4, "more than its guarantee proves"),
         ("account.spent.square", "nan", "square"),
-        ("account.leaks", 2.0, "leaks"),
+        ("account.allowance.leaks", 2.0, "leaks"),
         ("issued", "yesterday", "issued"),
-        ("publishable", False, "publishable means"),
+        ("publishable", False, "not as agt writes it"),
+        ("proved", None, "not as agt writes it"),
+        ("reasons", None, "reasons is missing"),
+        ("declared", None, "declared is missing"),
+        ("noisy", None, "noisy is missing"),
         ("words", [], "words"),
-        ("neighbours", None, "neighbours"),
+        ("relation", None, "relation"),
         ("secret", "digest", "secret"),
     ],
 )
@@ -140,7 +200,10 @@ def test_other_claims_are_refused(path: str, value: Any, match: str) -> None:
         read_claim(change(node, path, value))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"null", b"1e400", b"[" * 100_000, b'{"schema": "agt.claim/1"}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"[]", b"null", b"1e400", b"[" * 100_000, b'{"schema": "agt.claim/1"}', b'{"schema": "agt.claim/2"}'],
+)
 def test_what_is_no_claim_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="claim"):
         read_claim(content)
@@ -157,7 +220,7 @@ def test_the_schema_file_is_the_form() -> None:
     node = json.loads(resources.files("agt.mechanisms").joinpath("claim.schema.json").read_text(encoding="utf-8"))
     assert node.pop("$id") == VERSION
     assert node.pop("$schema").startswith("https://json-schema.org/")
-    assert bare(node) == bare(TypeAdapter(Statement).json_schema())
+    assert bare(node) == bare(TypeAdapter(Claim).json_schema(mode="serialization"))
 
 
 def bare(node: Any) -> Any:
@@ -236,10 +299,11 @@ class TestCurves:
     )
     def test_no_curve(self, change: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="curve"):
-            replace(Curve("it", (0.0, 0.5, 1.0), (0.3, 0.2, 0.1)), **change)
+            replace(Curve((0.0, 0.5, 1.0), (0.3, 0.2, 0.1)), **change)
 
     def test_a_lot_admitted_alone_has_its_own(self) -> None:
         """What a fresh ledger takes by the lot's own total is not under the filters' curve."""
         allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
         assert allowance.admits(Cost(), lot)
-        assert Account.of("loans", "one customer", 2, allowance, lot.cost).curve is None
+        alone = Account(population="loans", unit="one customer", entry=2, allowance=allowance, spent=lot.cost)
+        assert alone.budget_curve is None

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from ledgers import DATA, charge, edited, keys, new, people, rewritten
 
+from agt import sentences
 from agt.errors import CheckError, ConfigError
-from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
+from agt.ledger.book import RELATIONS, AdmittedTable, Debit, clock, eps_so_far, keyed, sample_of
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.budget import Allowance, Cost, Lot
@@ -497,7 +498,7 @@ def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -
     path = lots(tmp_path, head=tmp_path / "away" / "loans.head")
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
-        assert ledger.words()[-1] == SAME_DISK
+        assert ledger.words()[-1] == sentences.SAME_DISK
         ledger.debit(charge(), 5)
     path.write_bytes(older)
     for head in (None, tmp_path / "away" / "loans.head", tmp_path / "away"):
@@ -511,7 +512,7 @@ def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> No
     with Ledger.open(path) as ledger:
         noted = ledger.debit(charge(), 5).head
         assert ledger.verify(noted).last.number == noted.count
-        assert ledger.words()[-1] == NO_HEAD
+        assert ledger.words()[-1] == sentences.NO_HEAD
     path.write_bytes(older)
     with Ledger.open(path) as ledger, pytest.raises(CheckError, match="it is older than the head that was noted"):
         ledger.verify(noted)

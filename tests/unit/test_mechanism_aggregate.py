@@ -5,9 +5,9 @@ import pytest
 
 import agt
 from agt.errors import ConfigError
-from agt.mechanisms.claims import prepare_quantile
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile, two_sided_geometric
+from agt.mechanisms.releases import prepare_quantile
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
 

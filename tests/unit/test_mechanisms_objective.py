@@ -17,7 +17,6 @@ from agt.api import fit, load
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms import objective
-from agt.mechanisms.claims import labels_from, prepare_weights
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.objective import (
     SHARE,
@@ -29,6 +28,7 @@ from agt.mechanisms.objective import (
     tilt_noise,
 )
 from agt.mechanisms.planning import weights_on_offer
+from agt.mechanisms.releases import labels_from, prepare_weights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.own_votes import OwnVotesModel

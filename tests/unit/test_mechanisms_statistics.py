@@ -12,9 +12,9 @@ from synthetic import ball
 from agt.api import fit
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
-from agt.mechanisms.claims import labels_from, prepare_weights
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.planning import weights_on_offer
+from agt.mechanisms.releases import labels_from, prepare_weights
 from agt.mechanisms.statistics import Centre, NoisyStatistics, Statistics, SumNoises, sensitivities, whole
 from agt.models.linear import LinearModel
 from agt.models.model import Model

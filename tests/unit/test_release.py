@@ -13,10 +13,11 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.argmax import NoisyArgmax
-from agt.mechanisms.claims import APART, Output, prepare_labels, prepare_quantile, prepare_weights, totals_of
+from agt.mechanisms.claims import Output
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.releases import prepare_labels, prepare_quantile, prepare_weights, totals_of
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
@@ -26,6 +27,7 @@ HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds")))
 BROKEN = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == "c" else c for c in HELD)
 QUERIES = np.zeros((4, 2))
 RESPONSE = RandomizedResponse(eps=20.0)
+RELATION = RelationConfig("add_remove")
 
 
 @dataclass
@@ -62,18 +64,18 @@ def test_labels_with_their_claim_and_totals() -> None:
     release = prepare_labels(model, QUERIES, RESPONSE)  # type: ignore[arg-type]
     assert not model.certified, "nothing private before it is paid for"
     assert release.claim.proved
-    assert release.words()[0].startswith("20-differentially private per query for add_remove neighbours")
-    assert release.words()[1].startswith("all 4 together: (80, 0)-differentially private in all")
+    claim = release.claim
+    assert (claim.guarantee, claim.relation, claim.releases, claim.answers) == (RESPONSE.guarantee, RELATION, 4, 4)
+    assert (claim.totals[0].eps, claim.totals[0].delta) == (pytest.approx(80), 0.0)
     assert release.draw(SystemRandomness()).tolist()[1:] == [1, 0, 1], "flipped once in 10^17"
     assert model.certified == [4]
     drawn = [release.draw(SeededRandomness(1)).tolist() for _ in range(2)]
     assert drawn[0] == drawn[1]
-    words = release.words(simulated=True)
+    words = replace(claim, simulated=True).lines()
     assert words[0].startswith("SIMULATION")
     assert all(line.startswith("drawn without a seed it would be: ") for line in words[1:])
-    assert APART not in words
-    noisy = prepare_labels(Model(noise=1), QUERIES, RESPONSE).words()  # type: ignore[arg-type]
-    assert APART in noisy
+    assert not claim.noisy
+    assert prepare_labels(Model(noise=1), QUERIES, RESPONSE).claim.noisy  # type: ignore[arg-type]
 
 
 REFUSED = [
@@ -95,18 +97,18 @@ def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says
     with pytest.raises(ConfigError, match="condition c"):
         prepare_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN)  # type: ignore[arg-type]
     release = prepare_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper")  # type: ignore[arg-type]
-    assert not release.claim.proved
-    assert release.words()[0] == (
+    assert release.claim.reasons == ("c",)
+    assert release.claim.lines()[0] == (
         "NO PROOF OF PRIVACY: condition c does not hold. As its paper has it, 20-differentially private per query"
     )
-    assert not any("together" in line for line in release.words()), "a total of what is not proved"
-    assert release.spent[0].startswith("all 4 together"), "what is drawn counts, proved or not"
+    assert not any("together" in line for line in release.claim.lines()), "a total of what is not proved"
+    assert release.claim.spent[0].startswith("all 4 together"), "what is drawn counts, proved or not"
 
 
 def test_one_number() -> None:
     release = prepare_quantile(Model(), QUERIES, CertifiedQuantile(eps=50.0))  # type: ignore[arg-type]
     assert release.claim.text.startswith("50-differentially private for this one number for add_remove neighbours")
-    assert release.spent == ("in all: 50-differentially private",)
+    assert release.claim.spent == ["in all: 50-differentially private"]
     assert release.draw(SystemRandomness()) == 2, "two of the four are certified up to 2"
 
 
@@ -137,6 +139,6 @@ def test_a_ledger_is_charged_the_guarantee_that_is_claimed(output: Output, guara
     opened: Any = SimpleNamespace(trained=SimpleNamespace(finished=run))
     nothing: Any = None
     request = ReleaseRequest(nothing, "rigorous", "distance", opened, nothing, nothing, nothing)
-    charge = request.charge(SimpleNamespace(guarantee=guarantee, output=output), "release_weights")  # type: ignore[arg-type]
+    charge = request.charge(SimpleNamespace(guarantee=guarantee, output=output, mechanism="release_weights"))  # type: ignore[arg-type]
     assert charge.guarantee == guarantee
     assert charge.output == output.value

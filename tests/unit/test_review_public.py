@@ -17,7 +17,7 @@ from agt.data.embeddings import Embeddings
 from agt.data.images import MedMnist
 from agt.data.records import DataError
 from agt.data.table import Table
-from agt.mechanisms.claims import Claim, Reason, Release
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import PureDP
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig, RelationConfig
@@ -123,11 +123,10 @@ def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) 
 
 def test_a_release_says_what_it_is_about() -> None:
     """A claim about "one record" must not be read as covering queries, or data that training refuses."""
-    claim = Claim(PureDP(0.1), RelationConfig("add_remove"))
-    words = Release(claim, lambda _: np.array([0]), (), 1, noisy=False).words()
+    claim = Claim(guarantee=PureDP(0.1), mechanism="randomized_response", relation=RelationConfig("add_remove"))
+    words = claim.lines()
     assert any("about the training records" in line and "queries" in line and "n_max" in line for line in words)
-    reasons = (Reason("condition a does not hold", "train again", "a"),)
-    unproved = Release(replace(claim, reasons=reasons), lambda _: np.array([0]), (), 1, noisy=False).words()
+    unproved = replace(claim, reasons=("a",)).lines()
     assert unproved[0].startswith("NO PROOF OF PRIVACY")
     assert not any("training records" in line for line in unproved)
 

@@ -1,0 +1,334 @@
+"""Sentences about releases, one template for each kind.
+
+They are made from numbers and enumerations where somebody reads them, and are never read back:
+whatever compares two releases compares the fields that these are made from. It imports nothing, so
+that every room may use it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+SCOPE = (
+    "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
+    "unit above relation.unit_rows, a value that is missing, a single class where none are declared, and the like); the "
+    "queries, their number and ids are taken to be public, and not to depend on the training records; how long it takes, "
+    "and what else a machine lets be seen of a computation (memory, caches, power), is outside it; that libraries' "
+    "functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK's) err by no more than the bounds charge for them is "
+    "trusted"
+)
+SCOPE_IN_BRIEF = (
+    "it is about the training records; the queries, their number and ids are taken to be public, and not to depend on the "
+    "training records"
+)
+OUTSIDE = (
+    "how long anything took, and every other side channel: memory, power, traffic, the machine",
+    "releases about the same data that the ledger does not know; without a ledger, every other release",
+    "what was declared, if it is not so",
+    "what whoever reads this knows from elsewhere, or learns about everybody alike",
+    "how good the answers are",
+)
+APART = (
+    "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
+    "labels or the noisy weights, never both, as their losses do not add up"
+)
+COVERED = "; proved although accounting=paper: every condition that the mechanism rests on holds here"
+NO_LIPSCHITZ = "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
+UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
+FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
+RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
+IN_FULL = "in full: report.md"
+DRAWS_FROM_SEED = "the draws come from a seed and can be predicted; this is not a private release"
+NOISE_FROM_SEED = "the noise comes from a seed and can be subtracted; nothing here is private"
+NO_ACCOUNT = "this call keeps no account of other releases about the same data: their losses add up"
+UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
+ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
+NO_HEAD = (
+    "no second head is kept: whether the ledger was put back to an older copy, which would spend the same budget again, "
+    "cannot be excluded"
+)
+SAME_DISK = (
+    "the second head lies on the ledger's own disk: whether all of that disk was put back to an older state, ledger and "
+    "head together, cannot be excluded"
+)
+_GIVEN = {  # by what is released
+    "labels": "{} per query",
+    "a number": "{} for this one number",
+    "weights": "the released weights are {}",
+    "constants": "ranges, lists and sizes told here are {}",
+}
+_FOLLOWS = {
+    "weights": ", and so is every label that is computed from them",
+    "constants": "; what is trained with them spends more",
+}
+_REMEDIES = {
+    "a": "train with kgrid=dense, or count steps of the grid instead of records with counting=index",
+    "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique ids",
+    "c": "train again with a public constant",
+    "d": "train with relation=add_remove",
+    "e": "scale with public constants, choose settings on public data, and train again",
+    "f": "train with training.product=exact",
+    "g": "train with relation=add_remove",
+}
+_COUNTED = {  # by what of a release a ledger counts
+    "entry": "entry {} of it counts this",
+    "answers": "each answer is debited first",
+    "nothing": "nothing was debited for it",
+}
+
+
+class Declared(Protocol):
+    """A fact that a person declared."""
+
+    @property
+    def condition(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def broken_by(self) -> str: ...
+
+
+class UnitTable(Protocol):
+    """A table of a ledger, and how it counts people."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str | None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def apart(self) -> bool: ...
+
+
+# Guarantees and what they add up to.
+
+
+def guarantee(values: Mapping[str, Any]) -> str:
+    """Return what a guarantee promises.
+
+    Args:
+        values: its kind and parameters, as files have them.
+    """
+    if values["kind"] == "pure":
+        return f"{values['eps']:.6g}-differentially private"
+    if values["kind"] == "gaussian":
+        return f"{values['mu']:.6g}-Gaussian differentially private"
+    return f"({values['eps']:.6g}, {values['delta']:.6g})-differentially private"
+
+
+def noise_guarantee(epsilon: float, delta: float) -> str:
+    """Return what noise in training is meant to give the weights."""
+    return f"({epsilon:g}, {delta:g})-DP"
+
+
+def total(eps: float, delta: float, bound: str) -> str:
+    """Return what several releases come to, by which composition."""
+    return f"({eps:.6g}, {delta:.6g})-differentially private in all, by the {bound} composition"
+
+
+def spent_line(of: int | None, spent: str) -> str:
+    """Return what is spent.
+
+    Args:
+        of: how many answers it is over; None: any number.
+        spent: a ``total``, or a ``guarantee`` that is all of it.
+    """
+    over = {None: "for any number of queries", 1: "in all"}.get(of, f"all {of} together")
+    return f"{over}: {spent}"
+
+
+def trained_noise_line(spent: str) -> str:
+    """Return what noise in training spends on the weights."""
+    return f"the weights: {spent}"
+
+
+def too_much(eps: float, weak: float) -> str:
+    """Return what the owner of a budget hears that protects nobody: one above ``weak``."""
+    return f"epsilon is {eps:g} in all: above {weak:g} it promises next to nothing; 1 is strong, 10 weak"
+
+
+def large_delta(delta: float, size: float) -> str:
+    """Return what the owner of a budget hears whose delta is above one over the records."""
+    return f"delta is {delta:g} in all: above 1 / {size:g}, publishing a record as it is may stay within it"
+
+
+# What is claimed, and why not.
+
+
+def neighbours(relation: str, edit: str) -> str:
+    """Return which datasets are neighbours.
+
+    Args:
+        edit: what the relation lets change, for the rows that a unit may have.
+    """
+    return f"{relation} neighbours ({edit})"
+
+
+def price(given: str, between: str) -> str:
+    """Return a guarantee with its neighbours."""
+    return f"{given} for {between}"
+
+
+def claim(output: str, given: str, between: str, covered: bool) -> str:
+    """Return what is guaranteed.
+
+    Args:
+        output: what is released.
+        covered: the paper's accounting was asked for, and the guarantee is proved all the same.
+    """
+    follows = _FOLLOWS.get(output, "")
+    proof = COVERED if covered else ""
+    return f"{price(_GIVEN[output].format(given), between)}{follows}{proof}"
+
+
+def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
+    """Return that nothing is proved, and what the paper says."""
+    return f"NO PROOF OF PRIVACY: {unproved(reasons)}. As its paper has it, {_GIVEN[output].format(given)}"
+
+
+def unproved(reasons: Sequence[str]) -> str:
+    """Return why nothing is proved: conditions by their letters, as a report lists them all."""
+    letters = [reason for reason in reasons if len(reason) == 1]
+    parts = [] if len(letters) == len(reasons) else [NO_LIPSCHITZ]
+    if letters:
+        named = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {letters[0]} does"
+        parts.insert(0, f"{named} not hold")
+    return "; ".join(parts)
+
+
+def condition_refusal(letter: str, name: str, missing: str) -> str:
+    """Return why a condition stops a release, and what to do."""
+    return f"condition {letter} ({name}) does not hold: {missing}; {_REMEDIES[letter]}"
+
+
+def vote_refusal() -> str:
+    """Return why the published vote stops a release, and what to do."""
+    return f"{NO_LIPSCHITZ}; use the certified vote"
+
+
+def relation_refusal(relation: str, why: str) -> str:
+    """Return why nothing may be released under a relation, and what to do."""
+    return f"relation={relation}: {why}, and no release mechanism takes them; {_REMEDIES['g']}"
+
+
+def declaration(declared: Declared, brief: bool = False) -> str:
+    """Return what was declared; ``brief``: without what would break it."""
+    known = f"declared, not proved (condition {declared.condition}): {declared.why}"
+    return known if brief else f"{known}; broken if {declared.broken_by}"
+
+
+def simulation(why: str, lines: Iterable[str]) -> list[str]:
+    """Return the lines about a release of which only a simulation is drawn."""
+    return [f"SIMULATION: {why}", *(f"drawn without a seed it would be: {line}" for line in lines)]
+
+
+# Ledgers.
+
+
+def unnamed_ledger() -> str:
+    """Return that no ledger was named, and how one is made."""
+    return f"{NO_ACCOUNT}{UNNAMED}"
+
+
+def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
+    """Return that a release was made outside of ledgers.
+
+    Args:
+        holding: names of the ledgers that have these people.
+        unopened: there are others, which could not be opened.
+    """
+    which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
+    others = ", and of others that could not be opened" if unopened else ""
+    return f"released outside {which}{others} (ledger=none): its loss adds to whatever else is released about the same data"
+
+
+def budget(eps: float, delta: float) -> str:
+    """Return what may be spent in all."""
+    return f"eps = {eps:g}" + (f", delta = {delta:g}" if delta else "")
+
+
+def account(population: str, counts: str, entry: int, eps: float, delta: float, unit: str) -> str:
+    """Return which ledger counts a release, and what all that is released on it comes to."""
+    counted = _COUNTED[counts].format(entry)
+    return (
+        f"released on the ledger of {population} ({counted}): all that is ever released on it, this included, is "
+        f"({eps:g}, {delta:g})-differentially private in all, a unit being {unit}"
+    )
+
+
+def counter(so_far: float, allowed: str) -> str:
+    """Return how much of a ledger's ``budget`` is spent."""
+    return f"its counter stands at eps = {so_far:.6g}, of {allowed} in all: no guarantee of its own"
+
+
+def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
+    """Return whose addition or removal a budget is about: the population's unit, and how many records it may have."""
+    most = dict.fromkeys((table.name, 1 if table.unit is None else table.rows) for table in tables)
+    caps = sorted({rows for _, rows in most})
+    if caps in ([], [1]):
+        return population_unit
+    if len(caps) == 1:
+        return f"{population_unit} (up to {caps[0]} records)"
+    return f"{population_unit} (at most {', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
+
+
+def printable(text: str) -> str:
+    """Return a name that is fit for a line."""
+    return text if text.isprintable() else ascii(text)
+
+
+def unit_meaning(table: UnitTable, population_unit: str) -> str:
+    """Return what is declared of a table whose units go by a population's words for one."""
+    if table.unit is not None:
+        return f"a unit is {population_unit}: the records with one value of {printable(table.unit)}, up to {table.rows}"
+    return "a unit is one record" if population_unit == "one record" else f"each record is {population_unit}"
+
+
+def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
+    """Return what whoever admits tables to a ledger declares; names no digest, as it goes into claims."""
+    parts = list[str]()
+    several = dict.fromkeys((table.name, unit_meaning(table, population_unit)) for table in admitted)
+    for each in dict.fromkeys(means for _, means in several):
+        names = [name for name, means in several if means == each]
+        which = f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
+        parts.append(f"in {which} {each}")
+    others = "; these are other people than those of ledgers beside it that have some of the same names"
+    if any(table.apart for table in admitted):
+        parts[-1] += others
+    same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
+    return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
+
+
+def lost_head(entry: int) -> str:
+    """Return that a ledger's second head was lost."""
+    return (
+        f"entry {entry} started a second head anew, the one before being lost: whether the ledger was put "
+        "back to an older copy before that cannot be excluded"
+    )
+
+
+def moved_head(entry: int, time: str, before: str | None) -> str:
+    """Return that a second head took the place of another, or that it came later."""
+    how = f"moved the second head from {before}" if before else "began a second head, where there was none"
+    return f"entry {entry} of {time} {how}"
+
+
+def unreadable_ledger(file: str) -> str:
+    """Return what is declared of a file that could not be opened."""
+    return (
+        f"{printable(file)} beside the ledger, which could not be opened, holds no account of these people: nothing that "
+        "it counts is counted here"
+    )
+
+
+def replaced_ledger(first_entry: str) -> str:
+    """Return what is declared of a ledger that lay in this one's place."""
+    return (
+        f"this ledger lies in the place of another, whose first entry begins with {first_entry}: what was released on "
+        "that one is not counted here, and privacy losses add up"
+    )
+
+
+def declared_entry(entry: int, words: str) -> str:
+    """Return which entry of a ledger declares something."""
+    return f"entry {entry} declares that {words}"
