@@ -286,17 +286,19 @@ def unit_meaning(table: UnitTable, population_unit: str) -> str:
 
 def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
     """Return what whoever admits tables to a ledger declares; names no digest, as it goes into claims."""
+    by_unit = dict[tuple[str | None, int], dict[str, UnitTable]]()
+    for table in admitted:
+        unit_of_table = (table.unit, 1 if table.unit is None else table.rows)
+        by_unit.setdefault(unit_of_table, {})[table.name] = table
     parts = list[str]()
-    several = dict.fromkeys((table.name, unit_meaning(table, population_unit)) for table in admitted)
-    for each in dict.fromkeys(means for _, means in several):
-        names = [name for name, means in several if means == each]
-        which = f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
-        parts.append(f"in {which} {each}")
-    others = "; these are other people than those of ledgers beside it that have some of the same names"
+    for named in by_unit.values():
+        which = f"the table {next(iter(named))}" if len(named) == 1 else f"each of the tables {', '.join(named)}"
+        parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
-        parts[-1] += others
-    same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
-    return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
+        parts[-1] += "; these are other people than those of ledgers beside it that have some of the same names"
+    several = sum(map(len, by_unit.values())) > 1
+    same = "; and the units of all of them are the same people: what is released from one table uses up the budget of all"
+    return f"declared, not checked: {'; '.join(parts)}{same if several else ''}"
 
 
 def lost_head(entry: int) -> str:

@@ -49,8 +49,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import agt
-from agt.mechanisms.releases import head_of
 from agt.mechanisms.objective import ObjectivePerturbation, least_strength
+from agt.mechanisms.releases import head_of
 from agt_cli.report.record import RunRecord
 
 DELTA, BATCH, CLIP = 1e-5, 1024, 1.0

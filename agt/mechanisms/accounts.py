@@ -171,6 +171,10 @@ class Uncounted:
     ledgers: tuple[str, ...] = ()
     unopened: bool = False
 
+    def __post_init__(self) -> None:
+        if self.why != "declined" and (self.ledgers or self.unopened):
+            raise ConfigError("a claim names the ledgers that do not count it where they were declined alone")
+
     @property
     def lines(self) -> list[str]:
         """Return what a claim says of it."""

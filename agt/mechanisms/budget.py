@@ -92,7 +92,7 @@ def _amount_as_text(amount: Decimal) -> str | None:
 
 def _amount_of(value: object) -> Decimal:
     """Return a decimal from what ``_amount_as_text`` gave. Raises ValueError: it gives no such thing."""
-    if isinstance(value, Decimal):
+    if type(value) is Decimal:
         return value
     if value is None:
         return Decimal("Infinity")

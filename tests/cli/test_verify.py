@@ -16,7 +16,7 @@ import yaml
 from records import MARKS_ITSELF, name_everywhere, reseal
 
 from agt import __version__ as agt_version
-from agt.mechanisms.claims import SCOPE
+from agt.sentences import SCOPE
 from agt.store import Manifest, seal_manifest
 from agt.targets import trusting
 from agt_cli.cli import main
@@ -331,7 +331,6 @@ def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: P
 # Records that were edited and sealed again: what the files say of each other still tells.
 
 UNPAID = "no spent.json says what these answers spend"
-FREE = "for any number of queries: (0.1, 0)-differentially private in all, by the gaussian composition"
 
 
 def debits(numbers: list[int]) -> dict[str, Edit]:
@@ -430,9 +429,9 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     "not finished": ("train/box", {"status.json": lambda value: value.update(state="running")}, "", "'running'"),
     "spent": (
         "predict/labels",
-        {"spent.json": lambda value: value.update(totals=["all 20 together: (0.1, 0)-differentially private in all"])},
+        {"spent.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim",
-        "and is ['all 20 together: (20, 0)",
+        "totals[0].eps is recorded as 0.1, and is 20.0",
     ),
     "a label of no class": ("predict/labels", {"labels.csv": (",left", ",up")}, "labels", "which is no class"),
     "other labels": (
@@ -469,10 +468,16 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "less spent": ('"eps": 1.0', '"eps": 0.1'),
             "other neighbours": ("one record added", "one comma added"),
             "words": ("all 20 together", "all of them together"),
-            "words added": ('opens an account, which counts before it answers"', 'opens an account", "it is safe"'),
-            "scope": ('"scope": "it is about', '"scope": "it is not about'),
+            "words added": lambda value: value["words"].append("it is safe"),
+            "scope": ('"it is about the training', '"it is not about the training'),
             "outside": ("how good the answers are", "nothing"),
-            "per": ('"per": "the label of one query"', '"per": "all labels"'),
+            "another output": ('"output": "labels"', '"output": "constants"'),
+            "a declaration left out": lambda value: value["declared"].pop(),
+            "another condition declared": lambda value: value["declared"][0].update(condition="b"),
+            "noise left out": ('"noisy": false', '"noisy": true'),
+            "another reason why no ledger counts it": ('"why": "unnamed"', '"why": "call"'),
+            "no reason why no ledger counts it": lambda value: value.pop("uncounted"),
+            "an earlier form, without words": lambda value: value.update(schema="agt.claim/1"),
             "a key twice": ("{\n", '{"proved": false,\n'),
         }.items()
     },
@@ -481,6 +486,10 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         for name, edit in {
             "unit": ('"unit": "one person"', '"unit": "one household"'),
             "spent": ('"square": "0.', '"square": "0.0'),
+            "a table left out": lambda value: value["account"]["ledger"].update(tables=[]),
+            "another table": lambda value: value["account"]["ledger"]["tables"][0].update(name="others"),
+            "a second head": ('"second_head": "none"', '"second_head": "away"'),
+            "what it counts": ('"counts": "entry"', '"counts": "answers"'),
             "words": ("all that is ever released on it", "nearly all that is ever released on it"),
         }.items()
     },
@@ -495,31 +504,28 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         for name, (edit, words) in {
             "less": (
                 lambda value: value["words"].__setitem__(1, value["words"][1].replace("(1,", "(0.1,")),
-                "comes to (1, 1e-05)",
+                "in other words",
             ),
-            "a total that is not read": (
-                lambda value: value["words"].__setitem__(1, FREE.replace(", 0)", ",0)")),
-                "no total of",
-            ),
-            "a line before it": (lambda value: value["words"].insert(1, "and nobody learns anything"), "no total of"),
+            "a line before it": (lambda value: value["words"].insert(1, "and nobody learns anything"), "in other words"),
             "words before the claim": (
                 lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"),
-                "its first words are no claim of",
+                "in other words",
             ),
+            "other words in brief": (lambda value: value["brief"].pop(), "brief of release.json"),
             "another guarantee, and a total that is not its own": (
-                lambda value: (
-                    value.update(
-                        noise={"eps": 5.0, "delta": 1e-5, **{name: value["noise"][name] for name in ("sigma", "step")}}
-                    ),
-                    value["words"].__setitem__(
-                        0, re.sub(r"[\d.]+-Gaussian differ", "(5, 1e-05)-differ", value["words"][0])
-                    ),
-                    value["words"].__setitem__(1, FREE),
+                lambda value: value.update(
+                    noise={"eps": 5.0, "delta": 1e-5, **{name: value["noise"][name] for name in ("sigma", "step")}}
                 ),
-                "comes to",
+                "guarantee.kind is recorded as 'gaussian', and is 'approximate'",
             ),
         }.items()
     },
+    "release: a total of less": (
+        "predict/weights/release",
+        {"claim.json": lambda value: value["totals"][0].update(eps=0.1)},
+        "claim.json",
+        "more than its guarantee proves",
+    ),
     **{
         f"free: {name}": (name, {"spent.json": None, "claim.json": None}, "budget", UNPAID)
         for name in ("predict/labels", "predict/paid", "predict/number")
@@ -552,7 +558,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "budget",
             "is not what this release comes to",
         )
-        for name, totals in {"totals": ["all 20 together: (0.1, 0)-differentially private in all"], "none": []}.items()
+        for name, totals in {"totals": [{"eps": 0.1, "delta": 0.0, "bound": "basic"}], "none": []}.items()
     },
     "debits: one twice": ("predict/paid", debits([0, 0]), "entry", "debits, in order"),
     "debits: not the newest": ("predict/paid", debits([0, 1]), "entry", "debits, in order"),
