@@ -48,10 +48,11 @@ EDITS: dict[str, tuple[str, dict[str, Edit]]] = {  # the check that tells, and t
     "a lower price in the file": ("dataset.yaml", {"dataset.yaml": ("claim: (4,", "claim: (0.1,")}),
     "no price in the file": ("dataset.yaml", {"dataset.yaml": lambda made: made.update(measurement=None)}),
     "nothing spent": ("budget", {"spent.json": None}),
-    "declarations left out": (
+    "words left out": (
         "claim",
         {"claim.json": lambda claim: claim.update(words=[claim["words"][0], claim["words"][-1]])},
     ),
+    "declarations left out": ("claim", {"claim.json": lambda claim: claim.update(declared=[])}),
 }
 
 

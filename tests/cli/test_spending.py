@@ -19,9 +19,10 @@ import pytest
 from agt.data.embeddings import FORMAT
 from agt.errors import AgtError
 from agt.numeric import SystemRandomness
-from agt.store import Pending, file_sha256, seal
+from agt.store import Pending, file_sha256, seal, seal_manifest
 from agt_cli.releasing import payer as spending
 from agt_cli.releasing.answers import LabelTable
+from agt_cli.report.finished import spent_lines
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt
@@ -78,7 +79,7 @@ def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
     assert json.loads((folder / "status.json").read_text())["state"] == "failed"
     spent = json.loads((folder / "spent.json").read_text())
     assert (spent["what"], spent["simulated"], spent["queries"]) == (what, False, 20)
-    assert total in spent["totals"][0]
+    assert total in spent_lines(spent)[0]
     assert spent["trained_run"] == str(Path(of(home, what)[4:]).resolve())
     assert spent["trained_digest"] == json.loads((folder / "env.json").read_text())["trained_digest"]
     broken("")
@@ -106,6 +107,18 @@ def test_another_model_s_attempts_and_simulations_are_not_counted(agt: Agt, home
     assert "earlier attempt" not in agt("predict", f"run={home / 'linear'}", *LABELS, "seed=1").out, (
         "a simulation spends nothing"
     )
+
+
+def test_an_attempt_of_an_earlier_version_is_told_in_its_own_sentences(agt: Agt, home: Path, broken: Break) -> None:
+    broken("labels.csv")
+    agt("predict", of(home, "labels"), *LABELS).ended(1)
+    path = only("*/spent.json")
+    value = {key: entry for key, entry in json.loads(path.read_text()).items() if key not in ("seal", "format")}
+    sentences = {"guarantee": "1-differentially private", "totals": ["all 20 together: (20, 0)-as it was said"]}
+    path.write_bytes(seal_manifest({**value, **sentences}))
+    broken("")
+    again = agt("predict", of(home, "labels"), *LABELS).ended(0)
+    assert again.out.splitlines()[0].endswith(f"count it as spent: {sentences['totals'][0]}")
 
 
 def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
@@ -193,7 +206,8 @@ def test_noise_in_training_is_a_release_too(agt: Agt, broken: Break) -> None:
     broken("model.safetensors")
     agt(*noisy).ended(1, "weights may have been drawn")
     (spent,) = Path("outputs/train").glob("*/spent.json")
-    assert json.loads(spent.read_text())["totals"] == ["the weights: (2, 1e-05)-differentially private"]
+    told = json.loads(spent.read_text())
+    assert (told["guarantee"], told["totals"]) == ({"kind": "approximate", "eps": 2.0, "delta": 1e-5}, [])
     broken("")
     again = agt(*noisy).ended(0)
     assert f"an earlier attempt ({spent.parent}, " in again.out.splitlines()[0]
