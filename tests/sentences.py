@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import wraps
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
 import pytest
@@ -16,8 +16,8 @@ from agt.models.portable import Portable
 ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (("agt.sentences", None),)
 """(module, names of its templates; None: all that it defines): whatever they make must not be read back."""
 OURS = ("agt", "agt_cli", "agt_audit", "experiments")
-RENDERERS = ("agt_cli.report.markdown", "agt_cli.report.console", "agt_cli.report.page")
-"""They lay text out, whatever it says: escape it, wrap it, cut it."""
+RENDERERS = ("agt_cli.report.markdown", "agt_cli.report.console", "agt_cli.report.page", "agt.ledger.chain")
+"""They lay text out or write it, whatever it says: escape it, wrap it, cut it, refuse half a character."""
 READING = (
     *("__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
     *("replace", "startswith", "endswith", "partition", "rpartition", "removesuffix", "removeprefix"),

@@ -19,6 +19,7 @@ import pytest
 from records import reseal
 
 from agt.errors import AgtError, ConfigError
+from agt.mechanisms.claims import Output, read_claim
 from agt.models import portable
 from agt.models.portable import Portable
 from agt_cli.cli import main
@@ -195,10 +196,12 @@ def test_it_holds_what_may_be_published_and_nothing_else(home: Home, name: str) 
     assert {path.name for path in folder.iterdir()} == FILES
     node = json.loads((folder / "release.json").read_text())
     assert set(node) - {"columns", "missing", "separator", "encoding", "vectors"} == {
-        "format", "name", "words", "noise", "classes", "source", "features", "width", "dtype", "radius", "bias",
+        "format", "name", "words", "brief", "noise", "classes", "source", "features", "width", "dtype", "radius", "bias",
     }  # fmt: skip
-    assert node["words"][0].startswith("the released weights are")
-    assert any(line.startswith("declared, not proved") for line in node["words"])
+    claim = read_claim((folder / "claim.json").read_bytes())
+    assert (claim.output, claim.publishable) == (Output.WEIGHTS, True)
+    assert claim.declared
+    assert (node["words"], node["brief"]) == (claim.lines(), claim.lines(brief=True))
     run = json.loads((home(name) / "train" / "env.json").read_text())
     release = json.loads((home(name) / "predict" / "env.json").read_text())
     private = [
@@ -266,6 +269,7 @@ def test_what_is_not_a_release_is_refused_by_name(
     [
         ({"words": []}, "no text"),
         ({"words": ["\x1b[2Jproved"]}, "no terminal should be sent"),
+        ({"brief": ["\x1b[2Jproved"]}, "no terminal should be sent"),
         ({"classes": ["0", "1", "2"]}, "3 classes, and weights of 1"),
         ({"noise": {"proved": 1}}, "other numbers"),
         ({"noise": {"mu": float("nan")}}, "NaN is no number"),
