@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest

@@ -130,7 +130,7 @@ class Account:
     entry: Count
     allowance: Allowance
     spent: Cost
-    counts: Literal["entry", "answers", "nothing"] | None = "entry"
+    counts: Literal["entry", "answers", "nothing"] | None = None
     curve: Curve | None = None
     first_entry: FirstDigits | None = None
     ledger: LedgerState | None = None

@@ -94,7 +94,7 @@ class Claim:
     schema: Literal["agt.claim/2"] = VERSION
     agt: str = __version__
     simulated: bool = False
-    reasons: tuple[Reason, ...] | None = ()
+    reasons: tuple[Reason, ...] | None = None
     guarantee: Guarantee
     mechanism: str
     output: Output = Output.LABELS
@@ -105,8 +105,8 @@ class Claim:
     relation: RelationConfig
     accounting: Accounting = "rigorous"
     counting: Counting = "distance"
-    declared: tuple[Declaration, ...] | None = ()
-    noisy: bool | None = False
+    declared: tuple[Declaration, ...] | None = None
+    noisy: bool | None = None
     totals: tuple[Total, ...] = ()
     curve: Curve | None = None
     account: Account | None = None

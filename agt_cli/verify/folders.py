@@ -305,12 +305,15 @@ def rendered_alike(recorded: object, made: object) -> bool:
 
 
 def spent_has_fields(record: Record) -> bool:
-    """Return whether spent.json has its guarantee and totals as fields; noted where an earlier version has sentences."""
-    if not isinstance(record.spent.get("guarantee"), str):
-        return True
-    version = record.environment.get("agt")
-    record.findings.unchecked("words", f"guarantee and totals of spent.json are sentences of agt {version}")
-    return False
+    """Return whether spent.json has its guarantee and totals as fields, and not as an earlier version's sentences."""
+    return not isinstance(record.spent.get("guarantee"), str)
+
+
+def note_sentences(record: Record) -> None:
+    """Note where guarantee and totals of spent.json are an earlier version's sentences, which are not compared."""
+    if not spent_has_fields(record):
+        version = record.environment.get("agt")
+        record.findings.unchecked("words", f"guarantee and totals of spent.json are sentences of agt {version}")
 
 
 def _model_of(record: Record) -> Model | None:

@@ -18,7 +18,7 @@ from agt_cli.releasing.noise import meant_guarantee
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.report_md import ball, guarantee, table_metrics
 from agt_cli.runs.queries import LINES
-from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference, spent_has_fields
+from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference, note_sentences, spent_has_fields
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
@@ -120,6 +120,7 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     noise = record.config["noise"]
     guarantee = meant_guarantee(float(noise["epsilon"]), float(noise["delta"]))
     derived: dict[str, object] = {"simulated": noise["seed"] is not None}
+    note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
     if difference := first_difference({key: record.spent[key] for key in derived}, derived):

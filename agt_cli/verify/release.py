@@ -51,7 +51,7 @@ from agt.targets import is_own_code
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.releasing.release import MechanismConfig, TotalConfig
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, first_difference, rendered_alike, spent_has_fields
+from agt_cli.verify.folders import Record, first_difference, note_sentences, rendered_alike, spent_has_fields
 from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
 
 LABEL_COLUMNS = ["record_id", "label"]
@@ -175,6 +175,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
         "simulated": claim.simulated,
         "dataset": record.environment.get("dataset"),
     }
+    note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": claim.guarantee.as_json, "totals": [asdict(each) for each in claim.totals]}
     if "trained_digest" in record.spent or record.command == "predict":
@@ -249,7 +250,8 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
     if difference := first_difference(fields, expected):
         raise Broken(f"{CLAIM_FILE} is not the claim of this release: {difference}")
     if not own_words:
-        findings.unchecked("words", f"those of {CLAIM_FILE} are of agt {claimed.agt}: this is {__version__}")
+        form = "of an earlier form" if claimed.of_earlier_form else f"of agt {claimed.agt}, and this is {__version__}"
+        findings.unchecked("words", f"{CLAIM_FILE} is {form}: its sentences are compared with nothing")
         return
     made = claimed.written()
     if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
@@ -467,6 +469,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         output=Output.WEIGHTS,
         accounting=claimed.accounting,
         counting=claimed.counting,
+        reasons=(),
         declared=claimed.declared,
         noisy=claimed.noisy,
         totals=tuple(weights_total(guarantee, each.delta) for each in claimed.totals),

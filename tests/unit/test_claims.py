@@ -38,9 +38,8 @@ PURE = PureDP(0.1)
 
 def claim_of(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Claim:
     """A claim of labels that no ledger counts."""
-    made = Claim(
-        guarantee=guarantee, mechanism="randomized_response", relation=RELATION, declared=DECLARED, uncounted=Uncounted()
-    )
+    about: dict[str, Any] = {"mechanism": "randomized_response", "relation": RELATION, "declared": DECLARED}
+    made = Claim(guarantee=guarantee, reasons=(), noisy=False, uncounted=Uncounted(), **about)
     return replace(of_labels(made, queries, 0.0), **changes)
 
 
@@ -86,7 +85,7 @@ def test_a_claim_is_counted_or_says_why_not() -> None:
 
 def test_a_claim_of_weights_and_one_of_a_number() -> None:
     for output in (Output.WEIGHTS, Output.NUMBER):
-        made = Claim(guarantee=GaussianDP(0.2), mechanism="release_weights", relation=RELATION, output=output)
+        made = claim_of(GaussianDP(0.2), 1, answers=None, mechanism="release_weights", output=output)
         told = replace(made, totals=(total(GaussianDP(0.2), 1, 1e-5),)).written()
         assert (told.releases, told.answers, told.issued, told.account) == (1, None, None, None)
         assert read_claim(told.content) == told

@@ -123,7 +123,7 @@ def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) 
 
 def test_a_release_says_what_it_is_about() -> None:
     """A claim about "one record" must not be read as covering queries, or data that training refuses."""
-    claim = Claim(guarantee=PureDP(0.1), mechanism="randomized_response", relation=RelationConfig("add_remove"))
+    claim = Claim(guarantee=PureDP(0.1), mechanism="randomized_response", relation=RelationConfig("add_remove"), reasons=())
     words = claim.lines()
     assert any("about the training records" in line and "queries" in line and "n_max" in line for line in words)
     unproved = replace(claim, reasons=("a",)).lines()
