@@ -43,3 +43,36 @@ def name_everywhere(folder: Path, target: str) -> None:
                 path.write_text(dump(_naming(node, target)))
     for manifest in sorted(folder.rglob("manifest.json"), reverse=True):
         reseal(manifest.parent)
+
+
+def as_earlier_claim(claim: dict[str, Any]) -> dict[str, Any]:
+    """A claim as versions wrote it whose conditions, declarations and ledger were sentences (agt.claim/1)."""
+    kept = ("agt", "proved", "publishable", "simulated", "mechanism", "output", "releases", "answers", "accounting")
+    earlier = {name: claim[name] for name in (*kept, "counting", "words", "outside", "issued") if name in claim}
+    relation = claim["relation"]
+    earlier |= {
+        "schema": "agt.claim/1",
+        "guarantee": claim["guarantee"],
+        "reasons": [f"condition {reason} does not hold" for reason in claim["reasons"]],
+        "per": "the label of one query",
+        "neighbours": {"relation": relation["name"], "unit_rows": relation["unit_rows"], "words": "neighbours"},
+        "declared": ["declared, not proved"],
+        "totals": claim["totals"],
+        "scope": "it is about the training records",
+    }
+    if "curve" in claim:
+        earlier["curve"] = {"over": "these releases", **claim["curve"]}
+    if "account" in claim:
+        account = claim["account"]
+        spent = {name: amount for name, amount in account["spent"].items() if amount is not None}
+        names = ("population", "unit", "entry", "first_entry")
+        earlier["account"] = (
+            {name: account[name] for name in names if name in account} | account["allowance"] | {"spent": spent}
+        )
+        earlier["account"]["curve"] = {"over": "all that is ever released", **account["curve"]}
+    return earlier
+
+
+def as_earlier_spent(spent: dict[str, Any]) -> dict[str, Any]:
+    """What spent.json was when it had sentences."""
+    return {**spent, "guarantee": "it is private", "totals": ["all of it together"]}

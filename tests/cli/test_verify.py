@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from records import MARKS_ITSELF, name_everywhere, reseal
+from records import MARKS_ITSELF, as_earlier_claim, as_earlier_spent, name_everywhere, reseal
 
 from agt import __version__ as agt_version
 from agt.sentences import SCOPE
@@ -639,6 +639,35 @@ def test_answers_of_an_earlier_version_rest_on_the_weights_that_gave_them(output
     said = agt("verify", "predict/labels", "--json", "-q").ended(0)
     assert "they spend nothing more" in said.out
     assert [part["name"] for part in said.json["rests_on"]][-1] == "predict run predict/weights"
+
+
+def _make_earlier(claim: dict[str, Any]) -> None:
+    earlier = as_earlier_claim(claim)
+    claim.clear()
+    claim.update(earlier)
+
+
+EARLIER: dict[str, Edit] = {
+    "claim.json": _make_earlier,
+    "spent.json": lambda value: value.update(as_earlier_spent(value)),
+}
+
+
+@pytest.mark.parametrize("run", ["predict/labels", "predict/number", "predict/simulated", "predict/paid"])
+def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(outputs: Path, agt: Agt, run: str) -> None:
+    tamper(Path(run), EARLIER)
+    said = agt("verify", run, "--json", "-q").ended(0)
+    words = [
+        check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
+    ]
+    assert len(words) == 2, said.out
+
+
+def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) -> None:
+    tamper(Path("predict/labels"), EARLIER)
+    tamper(Path("predict/labels"), {"claim.json": ('"relation": "add_remove"', '"relation": "substitute"')})
+    said = problems(agt("verify", "predict/labels", "--json", "-q"))
+    assert "relation.name is recorded as 'substitute', and is 'add_remove'" in said["claim"]
 
 
 def test_stable_distances_are_those_that_the_table_and_metrics_count(outputs: Path, agt: Agt) -> None:

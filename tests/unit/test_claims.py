@@ -10,6 +10,7 @@ from typing import Any
 import mpmath
 import pytest
 from pydantic import TypeAdapter
+from records import as_earlier_claim
 
 from agt.errors import ConfigError
 from agt.facts import Declaration
@@ -230,6 +231,49 @@ def bare(node: Any) -> Any:
             if key not in ("description", "title") or isinstance(value, dict)
         }
     return [bare(value) for value in node] if isinstance(node, list) else node
+
+
+class TestAnEarlierForm:
+    """Claims whose conditions, declarations and ledger are sentences."""
+
+    def earlier(self, **changes: Any) -> dict[str, Any]:
+        return {**as_earlier_claim(json.loads(claimed().content)), **changes}
+
+    def test_its_fields_are_read(self) -> None:
+        now, then = claimed(), read_claim(json.dumps(self.earlier()).encode())
+        assert then.of_earlier_form
+        assert not now.of_earlier_form
+        for name in ("guarantee", "mechanism", "relation", "releases", "answers", "totals", "curve", "proved", "words"):
+            assert getattr(then, name) == getattr(now, name), name
+        assert then.account is not None
+        assert (then.account.allowance, then.account.spent) == (account_of().allowance, account_of().spent)
+
+    def test_what_was_a_sentence_is_not_read(self) -> None:
+        then = read_claim(json.dumps(self.earlier()).encode())
+        assert (then.declared, then.noisy, then.uncounted) == (None, None, None)
+        assert then.account is not None
+        assert (then.account.ledger, then.account.counts) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("changes", "match"),
+        [
+            ({"reasons": ["condition e does not hold"]}, "reasons are given"),
+            ({"proved": False}, "reasons are given"),
+            ({"publishable": False}, "not as agt writes it"),
+            ({"releases": 2000}, "more than its guarantee proves"),
+            ({"neighbours": None}, "agt.claim/1"),
+            ({"secret": 1}, "secret"),
+            ({"words": []}, "words is empty"),
+        ],
+    )
+    def test_others_are_refused(self, changes: dict[str, Any], match: str) -> None:
+        with pytest.raises(ConfigError, match=match):
+            read_claim(json.dumps(self.earlier(**changes)).encode())
+
+    def test_nothing_is_proved_where_it_says_so(self) -> None:
+        unproved = claim_of(queries=9, accounting="paper", reasons=("e",)).written()
+        then = read_claim(json.dumps(as_earlier_claim(json.loads(unproved.content))).encode())
+        assert (then.proved, then.reasons) == (False, None)
 
 
 class TestCurves:
