@@ -79,7 +79,7 @@ class Declaration:
     broken_by: str
 
     def __str__(self) -> str:
-        return sentences.declaration(self)
+        return sentences.declaration(self.condition, self.why, self.broken_by)
 
 
 def proved(why: str) -> Fact:

@@ -76,17 +76,6 @@ _COUNTED = {  # by what of a release a ledger counts
 }
 
 
-class Declared(Protocol):
-    """A fact that a person declared."""
-
-    @property
-    def condition(self) -> str: ...
-    @property
-    def why(self) -> str: ...
-    @property
-    def broken_by(self) -> str: ...
-
-
 class UnitTable(Protocol):
     """A table of a ledger, and how it counts people."""
 
@@ -211,10 +200,10 @@ def relation_refusal(relation: str, why: str) -> str:
     return f"relation={relation}: {why}, and no release mechanism takes them; {_REMEDIES['g']}"
 
 
-def declaration(declared: Declared, brief: bool = False) -> str:
-    """Return what was declared; ``brief``: without what would break it."""
-    known = f"declared, not proved (condition {declared.condition}): {declared.why}"
-    return known if brief else f"{known}; broken if {declared.broken_by}"
+def declaration(condition: str, why: str, broken_by: str | None) -> str:
+    """Return what was declared, and what would break it; None: it is left out."""
+    known = f"declared, not proved (condition {condition}): {why}"
+    return f"{known}; broken if {broken_by}" if broken_by else known
 
 
 def simulation(why: str, lines: Iterable[str]) -> list[str]:

@@ -178,7 +178,8 @@ class Claim:
         lines = [self.text]
         if self.proved:
             lines += [*(self.spent if self.totals else ()), sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE]
-        lines += [sentences.declaration(each, brief) for each in self.declared or ()]
+        for known in self.declared or ():
+            lines.append(sentences.declaration(known.condition, known.why, None) if brief else str(known))
         lines += [sentences.APART] if self.noisy else []
         if self.simulated:
             return sentences.simulation(sentences.DRAWS_FROM_SEED, lines)

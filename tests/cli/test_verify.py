@@ -512,14 +512,21 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
                 "in other words",
             ),
             "other words in brief": (lambda value: value["brief"].pop(), "brief of release.json"),
-            "another guarantee, and a total that is not its own": (
-                lambda value: value.update(
-                    noise={"eps": 5.0, "delta": 1e-5, **{name: value["noise"][name] for name in ("sigma", "step")}}
-                ),
-                "guarantee.kind is recorded as 'gaussian', and is 'approximate'",
+            "another guarantee": (
+                lambda value: value["noise"].update(mu=value["noise"]["mu"] / 2),
+                "guarantee.mu is recorded as",
             ),
         }.items()
     },
+    "release: another guarantee, and a total that is not its own": (
+        "predict/weights/release",
+        {
+            "release.json": lambda value: value["noise"].update(mu=value["noise"]["mu"] / 2),
+            "claim.json": lambda value: value["guarantee"].update(mu=value["guarantee"]["mu"] / 2),
+        },
+        "budget",
+        "totals[0].eps is recorded as",
+    ),
     "release: a total of less": (
         "predict/weights/release",
         {"claim.json": lambda value: value["totals"][0].update(eps=0.1)},
