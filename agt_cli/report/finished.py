@@ -253,7 +253,7 @@ class Run(Folder):
             proof = "" if metrics.get("proved") or simulated else ", not proved"
             earlier = "answers that were released earlier" if "stored" in metrics else "labels of weights released earlier"
             total = earlier
-            with suppress(KeyError, TypeError, IndexError, ValueError):
+            with suppress(ConfigError, KeyError, TypeError, IndexError, ValueError):
                 total = spent_lines(self._recorded(SPENT_FILE))[0]  # of all its answers, not of one
             return f"{simulated}{total}{proof}"
         if self.command == "audit":
@@ -279,9 +279,12 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     Raises:
         KeyError, TypeError, ValueError: it is none.
     """
-    guarantee, totals, what = spent["guarantee"], spent["totals"], spent["what"]
+    guarantee, totals = spent.get("guarantee", ""), spent["totals"]
+    if not isinstance(totals, list):
+        raise TypeError(f"totals are no list: {totals!r}")
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
+    what = spent["what"]
     given = sentences.guarantee(guarantee)
     if not totals and what == "weights":  # noise in training, whose guarantee is of all of it
         return [sentences.trained_noise_line(given)]

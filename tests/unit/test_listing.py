@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agt import sentences
 from agt.errors import ConfigError
 from agt_cli.commands.runs import RunsConfig, moment, named, run as list_runs
 from agt_cli.report.console import Console
@@ -133,6 +134,23 @@ def test_totals_of_any_form_are_listed(outputs: Path, totals: object) -> None:
     (run.folder / "spent.json").write_text(json.dumps({"totals": totals}))
     known = "eps" if totals == ["eps"] else "labels of weights released earlier"
     assert Run.at(run.folder).result == known
+
+
+@pytest.mark.parametrize("guarantee", [None, 1, [], {}, {"kind": "pure"}, {"kind": "pure", "eps": "1"}])
+def test_a_guarantee_of_any_form_is_listed(outputs: Path, guarantee: object) -> None:
+    run = record("predict/odd", proved=True)
+    (run.folder / "status.json").write_text(json.dumps({"command": "predict", "state": "done"}))
+    (run.folder / "spent.json").write_text(json.dumps({"totals": [], "guarantee": guarantee, "what": "labels"}))
+    assert Run.at(run.folder).result == "labels of weights released earlier"
+
+
+def test_what_was_spent_is_told_from_its_fields(outputs: Path) -> None:
+    run = record("predict/now", proved=True)
+    (run.folder / "status.json").write_text(json.dumps({"command": "predict", "state": "done"}))
+    total = {"eps": 0.5, "delta": 0.0, "bound": "basic"}
+    spent = {"what": "labels", "queries": 5, "guarantee": {"kind": "pure", "eps": 0.1}, "totals": [total]}
+    (run.folder / "spent.json").write_text(json.dumps(spent))
+    assert Run.at(run.folder).result == sentences.spent_line(5, sentences.total(**total))
 
 
 def test_a_folder_whose_name_is_no_text_is_listed(outputs: Path, capfd: pytest.CaptureFixture[str]) -> None:
