@@ -63,13 +63,18 @@ def publish_section(publishable: str | None) -> list[str]:
 
 
 COLUMNS = 10  # of queries
+OUTSIDE_TITLE = "queries outside the public ranges (clipped to them) and lists (counted as other)"
 
 
 def outside_lines(queries: Records) -> list[str]:
-    """A line for each column with values that were not declared, the worst first; empty if every value fits."""
+    """A title, and a line for each column with values that were not declared, the worst first; empty if all fit."""
+    lines = _outside_columns(queries)
+    return [f"{OUTSIDE_TITLE}:", *lines] if lines else []
+
+
+def _outside_columns(queries: Records) -> list[str]:
     outside = queries.outside
     worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
-    title = "queries outside the public ranges (clipped to them) and lists (counted as other):"
     lines = [
         f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
         for p in worst
@@ -78,7 +83,7 @@ def outside_lines(queries: Records) -> list[str]:
         lines.append(f"{len(outside) - COLUMNS} more columns have such values.")
     if mismatches := queries.population_mismatches:
         lines.append(f"{few(mismatches, COLUMNS, '; ')}: answers to these queries mean little.")
-    return [title, *lines] if outside else []
+    return lines if outside else []
 
 
 def id_lines(queries: Records) -> list[str]:
@@ -88,5 +93,5 @@ def id_lines(queries: Records) -> list[str]:
 
 def outside_section(queries: Records) -> list[str]:
     """The part of report.md; empty if every value fits."""
-    title, *lines = outside_lines(queries) or [""]
-    return [f"## For the data owner only: {title.rstrip(':')}", bullets(lines)] if lines else []
+    lines = _outside_columns(queries)
+    return [f"## For the data owner only: {OUTSIDE_TITLE}", bullets(lines)] if lines else []

@@ -365,7 +365,7 @@ def _check_model(record: Record, model: Model) -> None:
 def check_not_better(record: Record, conditions: Any, source: str) -> None:
     """Raise Broken where a condition stands better in a record than in what it comes from, or lost what was declared."""
     for then, now in zip(conditions, record.conditions, strict=False):
-        lost = set(then.grounds.declarations) - set(now.grounds.declarations)
+        lost = {fact for fact in then.grounds.facts if fact.broken_by} - {*now.grounds.facts}
         if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
             raise Broken(f"condition {now.letter} stands better here than {source}")
 
