@@ -53,7 +53,7 @@ from math import inf
 from operator import index
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +74,7 @@ from agt.ledger.book import (
 )
 from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, folder_alone, follow, hash_of, head_file, same_disk
 from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
-from agt.mechanisms.accounts import Account, LedgerState
+from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.store import Broken
@@ -335,12 +335,12 @@ class Ledger:
         """What a claim that rests on this ledger must say, a line each."""
         return self.state_with(self.book.last.number).lines(self.population.unit)
 
-    def account(self, debit: Debit | None, counts: Literal["entry", "answers", "nothing"]) -> Account:
+    def account(self, debit: Debit | None, counts: Counts | None) -> Account:
         """What a claim says of this ledger.
 
         Args:
             debit: that paid for the release; None: the account is as the newest entry left it.
-            counts: what of the release the ledger counts.
+            counts: what of the release the ledger counts; None: not known.
         """
         entry = self.book.last if debit is None else debit.entry
         population = self.population

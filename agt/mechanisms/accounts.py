@@ -16,6 +16,7 @@ from agt.mechanisms.budget import Allowance, Cost, eps_so_far
 from agt.mechanisms.mechanism import Curve, curve_of_budget
 from agt.settings import Count, schema
 
+Counts = Literal["entry", "answers", "nothing"]
 FirstDigits = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 """The first 16 digits of the hash of a ledger's first entry, by which it is told from others."""
 
@@ -130,7 +131,7 @@ class Account:
     entry: Count
     allowance: Allowance
     spent: Cost
-    counts: Literal["entry", "answers", "nothing"] | None = None
+    counts: Counts | None = None
     curve: Curve | None = None
     first_entry: FirstDigits | None = None
     ledger: LedgerState | None = None

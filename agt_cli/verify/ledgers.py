@@ -163,9 +163,11 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
     account = claimed.account
     if account is None:
         raise Broken(f"{CLAIM_FILE} names no account, and entry {debit.entry.number} of {ledger.population.name} paid")
-    if account.first_entry is None:
-        findings.note("first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it")
     expected = _account_then(ledger, debit, account)
+    if claimed.of_earlier_form:
+        expected = _of_earlier_form(expected, account, ledger)
+        if account.first_entry is None:
+            findings.note("first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it")
     if difference := first_difference(plain_of(account), plain_of(expected)):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
     if str(claimed.issued) < debit.entry.time[:10]:
@@ -179,19 +181,20 @@ def _account_then(ledger: Ledger, debit: Debit, account: Account) -> Account:
         account: of the claim, which knows what the ledger does not: what of a release it counts, and
             where the second head lay then, if there was one.
     """
-    expected = ledger.account(debit, "entry")
-    expected = replace(expected, counts=account.counts, curve=expected.budget_curve)
-    if account.first_entry is None:
-        expected = replace(expected, first_entry=None)
-    state, claimed = expected.ledger, account.ledger
-    if claimed is None:  # an earlier version's, whose unit has the tables' numbers of records in it
-        tables = [table.counted for table in ledger.book.tables.values()]
-        units = [sentences.unit(expected.unit, tables[:count]) for count in range(len(tables) + 1)]
-        unit = next((unit for unit in units if rendered_alike(unit, account.unit)), units[-1])
-        return replace(expected, unit=unit, ledger=None)
-    if state and "none" not in (state.second_head, claimed.second_head):
-        state = replace(state, second_head=claimed.second_head)
-    return replace(expected, ledger=state)
+    expected = ledger.account(debit, account.counts)
+    state, then = expected.ledger, account.ledger
+    if state and then and "none" not in (state.second_head, then.second_head):
+        state = replace(state, second_head=then.second_head)
+    return replace(expected, curve=expected.budget_curve, ledger=state)
+
+
+def _of_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:
+    """An account without what an earlier version did not record, its unit with the tables' numbers of records in it."""
+    tables = [table.counted for table in ledger.book.tables.values()]
+    units = [sentences.unit(account.unit, tables[:count]) for count in range(len(tables) + 1)]
+    unit = next((unit for unit in units if rendered_alike(unit, claimed.unit)), units[-1])
+    first_entry = claimed.first_entry and account.first_entry
+    return replace(account, unit=unit, first_entry=first_entry, ledger=None)
 
 
 def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debits: set[int]) -> None:

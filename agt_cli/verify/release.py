@@ -200,6 +200,8 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     }
     beside = {"mechanism": spent["mechanism"], "releases": releases, "simulated": simulated}
     beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
+    if not spent_has_fields(record) and not claimed.of_earlier_form:
+        raise Broken(f"spent.json has sentences, and {CLAIM_FILE} beside it is of a version that writes fields")
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):

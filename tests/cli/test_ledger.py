@@ -229,8 +229,9 @@ def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Ag
     assert entry <= agt("ledger", "show", "people", "--json").json["debits"][0].items()
     assert "a unit being one customer (up to 4 records)" in str(paid.json["words"])
     claim = json.loads(Path("paid/claim.json").read_text())
-    assert claim["account"]["unit"] == "one customer (up to 4 records)"
-    assert claim["neighbours"]["unit_rows"] == 4
+    account = claim["account"]
+    assert (account["unit"], [table["rows"] for table in account["ledger"]["tables"]]) == ("one customer", [4])
+    assert claim["relation"]["unit_rows"] == 4
 
 
 def test_releases_that_no_ledger_counts_are_named(agt: Agt, visits: Path) -> None:

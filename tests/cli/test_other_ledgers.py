@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from records import reseal
+from records import as_earlier_claim, reseal
 
 from agt.ledger.ledger import Ledger
 
@@ -213,13 +213,19 @@ def test_a_list_that_cannot_be_written_is_said(agt: Agt, trained: Path, monkeypa
     agt("ledger", "init", "people", f"run={trained}", *BUDGET).ended(0, "the list of ledgers cannot be written")
 
 
-def test_a_claim_of_an_earlier_version_does_not_say_which_ledger(agt: Agt, listed: Path) -> None:
+def test_a_claim_says_which_ledger_unless_an_earlier_version_made_it(agt: Agt, listed: Path) -> None:
     predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "mechanism.eps=0.02").ended(0)
-    for value, code, words in (("0" * 16, 3, "is not the ledger's: first_entry"), (None, 0, "not recorded in claim.json")):
-        claim = json.loads(Path("paid/claim.json").read_text())
-        del claim["account"]["first_entry"]
-        claim["account"] |= {"first_entry": value} if value else {}
-        Path("paid/claim.json").write_text(json.dumps(claim, indent=2, ensure_ascii=False) + "\n")
+    claim = json.loads(Path("paid/claim.json").read_text())
+    claim["words"] = ["the words of another version"]
+    claim["agt"] = "0.6.0"
+    del claim["account"]["first_entry"]
+    others = {**claim, "account": {**claim["account"], "first_entry": "0" * 16}}
+    for value, code, words in (
+        (others, 3, "is not the ledger's: first_entry"),
+        (claim, 3, "is not the ledger's: first_entry"),
+        (as_earlier_claim(claim), 0, "not recorded in claim.json"),
+    ):
+        Path("paid/claim.json").write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
         reseal(Path("paid"))
         said = agt("verify", "paid", "--json").ended(code).json
         assert words in json.dumps(said), said

@@ -84,7 +84,7 @@ def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None
         done = agt(*words, "-q").ended(0)
     assert "one unit of up to 2 records added or removed" in done.out
     claims = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/claim.json")]
-    assert [claim["neighbours"]["unit_rows"] for claim in claims] == [2, 2]
+    assert [claim["relation"]["unit_rows"] for claim in claims] == [2, 2]
 
 
 def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(agt: Agt, tmp_path: Path) -> None:
