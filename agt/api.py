@@ -437,7 +437,7 @@ class _Data:
         declarations = Declared() if declared is None else declared
         if not isinstance(declarations, Declared):
             raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].labels
+        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].label_free_ids
         coding = () if coder is None else coder.facts
         coded = x if coder is None else coder(x)
         dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)

@@ -26,9 +26,10 @@ from agt.certificates.votes import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
+from agt.models.features import whole
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.models.votes import VotesModel
+from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
@@ -44,6 +45,7 @@ from agt_audit.neighbours import (
     neighbouring,
     neighbours_of,
     on_line,
+    replaces,
     retrained,
 )
 from agt_cli.report.console import Console
@@ -286,7 +288,65 @@ class VotesBounds(Bounds):
         return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
 
 
-BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
+class FlipBounds(VotesBounds):
+    """Members whose labels flip. Their weights have no bound but what that many flips can do."""
+
+    @staticmethod
+    def turned(model: FlipModel, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Return as ``steepest``: labels flip that bring members to a rival, the cheapest first.
+
+        The flips are looked for one by one, and not counted as certificates/flips.py does.
+        """
+        classes = model.problem.classes
+        scaled = whole(model.phi(queries).astype(np.float64))
+        turned = np.zeros(len(queries), dtype=bool)
+        for row, k in enumerate(ks.tolist()):
+            influences = [member.pulls @ scaled[row] for member in model.members]
+            members = list(zip(influences, (member.given for member in model.members), strict=True))
+            answers = np.array([scores_of(*each, classes).argmax() for each in members])
+            winner = np.bincount(answers, minlength=classes).argmax()
+            for rival in range(classes):
+                costs = np.array([flips_to_rival(*each, rival, classes, k) for each in members])
+                cheapest = np.argsort(costs, kind="stable")
+                edited = answers.copy()
+                edited[cheapest[costs[cheapest].cumsum() <= k]] = rival
+                turned[row] |= np.bincount(edited, minlength=classes).argmax() != winner
+        return turned
+
+
+def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return each class's score, [C]: the sum of its records' influence [n] on a query."""
+    return np.bincount(labels, weights=influence, minlength=classes)
+
+
+def flips_to_rival(influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int) -> int:
+    """Return after how many flipped labels a member answers ``rival``; above ``most``: not found.
+
+    Each flip is the one that brings the rival nearest to the class that leads. It is done, and the
+    scores are added up again.
+
+    Args:
+        influence: [n] whole numbers, what each record adds to its class's score.
+        given: [n] the records' labels.
+    """
+    labels = given.copy()
+    for flips in range(most + 1):
+        leader = int(scores_of(influence, labels, classes).argmax())
+        if leader == rival:
+            return flips
+        to_rival = np.where(labels != rival, influence * (1 + (labels == leader)), 0)
+        to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
+        record = int(np.maximum(to_rival, to_leader).argmax())
+        labels[record] = rival if to_rival[record] >= to_leader[record] else leader
+    return most + 1
+
+
+BOUNDS: Mapping[type, Any] = {
+    BoxModel: BoxBounds,
+    LinearModel: HeadBounds,
+    FlipModel: FlipBounds,
+    VotesModel: VotesBounds,
+}
 
 
 def bounds_of(model: Model) -> Any:
@@ -336,7 +396,7 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
 def ks_apart(edit: Edited, relation: str) -> int:
     """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
-    return gone + come if relation in ("add_remove", "remove", "paper_unlearning") else max(gone, come)
+    return max(gone, come) if replaces(relation) else gone + come
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
@@ -451,7 +511,7 @@ class Auditor:
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
-        self.stay = RELATIONS[self.relation].features
+        self.stay = not RELATIONS[self.relation].moves_records
         self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])

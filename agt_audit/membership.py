@@ -15,6 +15,7 @@ from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
+from agt.relations import RELATIONS
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs
 from agt_audit.membership_attack import (
@@ -123,8 +124,8 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
     settings = problem.settings
     if not pairs:
         return "audit.pairs=0"
-    if settings.relation.name == "substitute":
-        return "relation=substitute: its certificates compare with a record replaced, not left out"
+    if not RELATIONS[settings.relation.name].includes_one_removal:
+        return f"relation={settings.relation.name}: its certificates compare with a record replaced, not left out"
     hidden = getattr(settings.certificate, "masking", "none") != "none"
     if settings.noise is not None or hidden:
         return "the training drew noise, and certificates hold given the draw, which is not kept"

@@ -179,7 +179,7 @@ def gaps(
         )
     if settings.noise is not None:
         reasons.append("training again draws other noise than this run met (noise.epsilon)")
-    if public and relation.capped:
+    if public and relation.private_only:
         reasons.append(f"relation={relation.name} counts private records alone, and a public one is to go")
     if public and settings.certificate.features.public == "train":
         reasons.append("the features are made from public rows, one of which is to go (certificate.features.public=train)")
