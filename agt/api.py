@@ -350,7 +350,7 @@ def fit(
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.
         features: public features in front of a head: relu, landmarks or scattering, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
-        relation: which datasets are neighbours (relations.py), and so what one k counts.
+        relation: which datasets are neighbours (agt/relations/), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
