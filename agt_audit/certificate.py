@@ -28,7 +28,7 @@ from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
 from agt.models.features import whole
 from agt.models.linear import LinearModel
-from agt.models.model import Model
+from agt.models.model import EnsembleModel, Model
 from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
@@ -37,15 +37,16 @@ from agt.training.ensemble import shards
 from agt_audit.job import Audited, AuditInputs
 from agt_audit.neighbours import (
     Edited,
+    EditKind,
     Editor,
     Target,
     Terms,
     bisected,
+    edits_of,
     neighbour_of,
     neighbouring,
     neighbours_of,
     on_line,
-    replaces,
     retrained,
 )
 from agt_cli.report.console import Console
@@ -396,7 +397,9 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
 def ks_apart(edit: Edited, relation: str) -> int:
     """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
-    return max(gone, come) if replaces(relation) else gone + come
+    # A unit that stays is gone as it was and comes as it is, in one k.
+    one_way = {*edits_of(relation)} <= {EditKind.LEAVES, EditKind.COMES}
+    return gone + come if one_way else max(gone, come)
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
@@ -809,10 +812,10 @@ class Auditor:
             theirs = neighbouring(problem, records).plan
             constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
             steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
-            common = np.intersect1d(train.ids, records.ids)
+            common, mine_at, theirs_at = np.intersect1d(train.ids, records.ids, return_indices=True)
             apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
             moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
-            sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
+            sides = ((train.units, mine_at), (records.units, theirs_at))
             here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
             moved += int((here != there).sum())
         differ = f"{constants} of 4 plans have other constants, {moved} records change their batch or shard"
@@ -1015,7 +1018,7 @@ def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
 
 def members_of(model: Model) -> Sequence[Model]:
     """The members of an ensemble, or the one model."""
-    return getattr(model, "members", (model,))
+    return model.members if isinstance(model, EnsembleModel) else (model,)
 
 
 def share_words(share: float) -> str:
