@@ -65,7 +65,8 @@ def packed() -> dict[str, dict[str, str]]:
     relations = found["relation"]
     for name, entry in ENTRIES.items():
         text = relations.get(name, f"defaults: [add_remove, _self_]\nname: {name}\n")
-        relations[name] = f"# {entry.summary}\n{text}"
+        directives = "".join(line for line in text.splitlines(keepends=True) if line.startswith("# @"))
+        relations[name] = f"{directives}# {entry.summary}\n{text.removeprefix(directives)}"
     return found
 
 
