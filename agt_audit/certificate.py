@@ -34,7 +34,7 @@ from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import (
     Edited,
     EditKind,
@@ -53,7 +53,6 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
 
 Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
@@ -293,7 +292,7 @@ class FlipBounds(VotesBounds):
     """Members whose labels flip. Their weights have no bound but what that many flips can do."""
 
     @staticmethod
-    def turned(model: FlipModel, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+    def turned(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
         """Return as ``steepest``: labels flip that bring members to a rival, the cheapest first.
 
         The flips are looked for one by one, and not counted as certificates/flips.py does.
@@ -406,7 +405,7 @@ def ks_apart(edit: Edited, relation: str) -> int:
 
 
 @schema
-class Certificate:
+class Certificate(AuditKind):
     """How hard an audit tries.
 
     Attributes:
@@ -430,18 +429,13 @@ class Certificate:
     seconds: Annotated[float, Field(gt=0)] | None = None
     again: bool = True
 
-    def check(self, given: AuditInputs) -> None:
-        """It needs a run, and asks test records: queries that were brought along come without the training data."""
-        given.need_run()
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, attack, and say what was found.
 
         Raises:
             ConfigError: its data is gone or changed; or the run drew noise that nobody kept.
         """
-        trained = TrainedRun.of(given.config)
-        opened = trained.open(record, console)
+        opened = given.open(record, console)
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
@@ -450,7 +444,7 @@ class Certificate:
             )
         if self.farthest > max(model.farthest, 1):
             console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}")
-        then, now = trained.finished.environment, Run.at(record.folder).environment
+        then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
         other_code = f"the run was made by another agt ({'; '.join(other)})" if other else ""
         with console.progress("certificate audit", "neighbour") as report:
@@ -462,7 +456,7 @@ class Certificate:
         )
         metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
         said = (*auditor.notes(), *conditions)
-        return Audited.of(trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
+        return Audited.of(opened.trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
 
 
 class Auditor:

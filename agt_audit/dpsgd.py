@@ -60,14 +60,13 @@ from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_seed
 from agt.training.recipe import Recipe
 from agt.training.sgd import DrawKey, Sgd
 from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
 from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
 
 CANARY_ID = "agt-canary-"  # and a number
 LENGTH = 10.0  # a gradient canary's, in clips
@@ -564,7 +563,7 @@ NOTES = (
 
 
 @schema
-class DpSgdAudit:
+class DpSgdAudit(AuditKind):
     """How hard a run's training with noise inside is attacked.
 
     Attributes:
@@ -584,13 +583,9 @@ class DpSgdAudit:
     step_runs: Annotated[int, Field(ge=1)] = 50
     name: ClassVar[str] = "dpsgd"
 
-    def check(self, given: AuditInputs) -> None:
-        """Refuse what no data is needed for."""
-        given.need_run()
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with canaries, and hold lower bounds against the run's claim."""
-        opened = TrainedRun.of(given.config).open(record, console)
+        opened = given.open(record, console)
         model, records = opened.model, opened.kept.problem.dataset.train
         if model.noise is None:
             raise ConfigError(
