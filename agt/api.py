@@ -350,7 +350,7 @@ def fit(
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.
         features: public features in front of a head: relu, landmarks or scattering, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
-        relation: which datasets are neighbours (relations.py), and so what one k counts.
+        relation: which datasets are neighbours (agt/relations/), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
@@ -437,7 +437,7 @@ class _Data:
         declarations = Declared() if declared is None else declared
         if not isinstance(declarations, Declared):
             raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].labels
+        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].label_free_ids
         coding = () if coder is None else coder.facts
         coded = x if coder is None else coder(x)
         dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)

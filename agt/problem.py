@@ -12,15 +12,15 @@ from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.heads import HeadBuilder
-from agt.relations import RELATIONS, moving, rows_at_stake
+from agt.relations import RELATIONS
 from agt.settings import CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
 from agt.training.learners import Learner
-from agt.training.noise import NoiseConfig, step_sensitivity
+from agt.training.noise import NoiseConfig
 from agt.training.recipe import Recipe
-from agt.training.sensitivity import check_optimizer, rows_moved
+from agt.training.sensitivity import check_optimizer
 from agt.training.strength import check_open, settled
 
 MAX_VOTED = 2**15 - 1  # classes that a vote, of 16 bits, names
@@ -55,12 +55,11 @@ class Settings:
     def __post_init__(self) -> None:
         pick_device(self.compute)
         check_open(self.training, self.certificate.name)
-        _check_flips(self)
-        _check_features(self)
+        _check_relation(self)
         if self.certificate.linear:
             _check_linear(self)
         _check_noise(self)
-        rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
+        RELATIONS[self.relation.name].rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 
     @property
     def ensembled(self) -> bool:
@@ -90,17 +89,7 @@ class Problem:
     records: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        flips = RELATIONS[self.settings.relation.name].labels
-        if self.dataset.label_free and not flips:  # copies are numbered, and of two labels none may take the other's id
-            raise ConfigError(
-                f"dataset.label_free=true is for relation=flip alone: with relation={self.settings.relation.name} a record "
-                "that goes would pass its id on to a copy with another label: leave it out"
-            )
-        if flips and not self.dataset.label_free:
-            raise ConfigError(
-                "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
-                "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
-            )
+        RELATIONS[self.settings.relation.name].check_ids(self.dataset.label_free)
         check_units_named(self.settings, self.dataset.train)
         if self.settings.certificate.votes and self.classes > MAX_VOTED:
             raise ConfigError(
@@ -169,7 +158,8 @@ def _check_linear(settings: Settings) -> None:
     _check_closed(settings)
     if settings.certificate.minimiser:
         check_erm(settings.training, settings.certificate.name)
-    alone = settings.ensemble.members == 1 and not RELATIONS[settings.relation.name].labels
+    relation = RELATIONS[settings.relation.name]
+    alone = settings.ensemble.members == 1 and not relation.counts_label_flips
     if settings.certificate.votes and (alone or settings.ensemble.vote != "labels"):
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
@@ -193,28 +183,13 @@ def check_units_named(settings: Settings, train: Records) -> None:
         )
 
 
-def _check_flips(settings: Settings) -> None:
-    """Refuse what nothing is proved of where labels flip: all but linear heads, and units of several rows; by key."""
-    relation, certificate = settings.relation, settings.certificate
-    if not RELATIONS[relation.name].labels:
-        return
-    if not certificate.linear or certificate.removable or getattr(certificate, "learner", "ridge") != "ridge":
-        moving(relation.name)
-    if relation.unit_rows > 1:
-        raise ConfigError(
-            f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1, "
-            "without dataset.unit"
-        )
-
-
-def _check_features(settings: Settings) -> None:
-    """Refuse batches and shards where features move, and with them names that are hashes of content; by key."""
-    count, members = settings.training.batch.count, settings.ensemble.members
-    if RELATIONS[settings.relation.name].features and (count > 1 or members > 1):
-        raise ConfigError(
-            f"relation=perturb: training.batch.count={count} ensemble.members={members}: ids are hashes of features unless "
-            "given, so a record that moves may come to another batch or shard: use 1 of each"
-        )
+def _check_relation(settings: Settings) -> None:
+    """Refuse heads, units, batches and shards that the relation's proof does not cover (ConfigError); by key."""
+    relation, certificate = RELATIONS[settings.relation.name], settings.certificate
+    ridge = getattr(certificate, "learner", "ridge") == "ridge"
+    counts_label_flips = certificate.linear and not certificate.removable and ridge
+    relation.check_head(counts_label_flips, settings.relation.unit_rows)
+    relation.check_dealing(settings.training.batch.count, settings.ensemble.members)
 
 
 def _check_closed(settings: Settings) -> None:
@@ -228,8 +203,7 @@ def _check_closed(settings: Settings) -> None:
         raise ConfigError(
             f"compute.device={settings.compute.device}: certificate={certificate.name} runs on the CPU: use compute=default"
         )
-    if not RELATIONS[settings.relation.name].labels:
-        rows_moved(settings.relation)
+    RELATIONS[settings.relation.name].check_closed_form()
     check_optimizer(settings.training)
 
 
@@ -251,10 +225,6 @@ def _check_noise(settings: Settings) -> None:
             f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its weights are "
             "not released: leave the noise out, or train one model"
         )
-    if settings.relation.name == "remove":
-        raise ConfigError(
-            "noise.epsilon: relation=remove is for unlearning, and training again draws other noise than this run met, so "
-            "its certificates would say nothing about it; nor do removals alone make a privacy guarantee: use "
-            "relation=add_remove"
-        )
-    step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
+    relation = RELATIONS[settings.relation.name]
+    relation.check_noise()
+    relation.step_sensitivity(settings.training.clip, 1, 1.0)

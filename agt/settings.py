@@ -14,7 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     ConfigDict,
@@ -28,12 +39,16 @@ from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, Superseded, nearest
+from agt.relations.names import ENTRIES
 from agt.store import Broken, parse_json
 from agt.targets import imported
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "flip", "perturb", "paper_privacy", "paper_unlearning"]
+if TYPE_CHECKING:
+    RelationName = str
+else:
+    RelationName = Literal[tuple(ENTRIES)]  # of the registry, which a type checker cannot read
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
@@ -42,6 +57,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
 MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/reference.py
+QUANTA = 2**30  # quanta in one clip level gamma: see kernels/reference.py
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
@@ -165,7 +181,7 @@ class RelationConfig:
     """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2).
 
     Attributes:
-        radius: by how much perturb lets each feature move, as the head takes it; a public constant. None: the others'.
+        radius: by how much each feature may move, as the head takes it; a public constant. None: the relation lets none.
     """
 
     name: RelationName
@@ -173,10 +189,12 @@ class RelationConfig:
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
-        if (self.name == "perturb") != (self.radius is not None):
+        if ENTRIES[self.name].takes_radius != (self.radius is not None):
+            takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
-                "relation=perturb, and it alone, needs relation.radius: by how much each feature may move, a public "
-                "constant in units of the features as the head takes them"
+                f"relation={' or '.join(takers)}, and it alone, needs relation.radius: by how much "
+                "each feature may move, a public constant in units of the features as the head "
+                "takes them"
             )
 
 

@@ -26,20 +26,23 @@ from agt.certificates.votes import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
+from agt.models.features import whole
 from agt.models.linear import LinearModel
-from agt.models.model import Model
-from agt.models.votes import VotesModel
+from agt.models.model import EnsembleModel, Model
+from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import (
     Edited,
+    EditKind,
     Editor,
     Target,
     Terms,
     bisected,
+    edits_of,
     neighbour_of,
     neighbouring,
     neighbours_of,
@@ -50,7 +53,6 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
 
 Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
@@ -286,7 +288,65 @@ class VotesBounds(Bounds):
         return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
 
 
-BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
+class FlipBounds(VotesBounds):
+    """Members whose labels flip. Their weights have no bound but what that many flips can do."""
+
+    @staticmethod
+    def turned(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Return as ``steepest``: labels flip that bring members to a rival, the cheapest first.
+
+        The flips are looked for one by one, and not counted as certificates/flips.py does.
+        """
+        classes = model.problem.classes
+        scaled = whole(model.phi(queries).astype(np.float64))
+        turned = np.zeros(len(queries), dtype=bool)
+        for row, k in enumerate(ks.tolist()):
+            influences = [member.pulls @ scaled[row] for member in model.members]
+            members = list(zip(influences, (member.given for member in model.members), strict=True))
+            answers = np.array([scores_of(*each, classes).argmax() for each in members])
+            winner = np.bincount(answers, minlength=classes).argmax()
+            for rival in range(classes):
+                costs = np.array([flips_to_rival(*each, rival, classes, k) for each in members])
+                cheapest = np.argsort(costs, kind="stable")
+                edited = answers.copy()
+                edited[cheapest[costs[cheapest].cumsum() <= k]] = rival
+                turned[row] |= np.bincount(edited, minlength=classes).argmax() != winner
+        return turned
+
+
+def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return each class's score, [C]: the sum of its records' influence [n] on a query."""
+    return np.bincount(labels, weights=influence, minlength=classes)
+
+
+def flips_to_rival(influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int) -> int:
+    """Return after how many flipped labels a member answers ``rival``; above ``most``: not found.
+
+    Each flip is the one that brings the rival nearest to the class that leads. It is done, and the
+    scores are added up again.
+
+    Args:
+        influence: [n] whole numbers, what each record adds to its class's score.
+        given: [n] the records' labels.
+    """
+    labels = given.copy()
+    for flips in range(most + 1):
+        leader = int(scores_of(influence, labels, classes).argmax())
+        if leader == rival:
+            return flips
+        to_rival = np.where(labels != rival, influence * (1 + (labels == leader)), 0)
+        to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
+        record = int(np.maximum(to_rival, to_leader).argmax())
+        labels[record] = rival if to_rival[record] >= to_leader[record] else leader
+    return most + 1
+
+
+BOUNDS: Mapping[type, Any] = {
+    BoxModel: BoxBounds,
+    LinearModel: HeadBounds,
+    FlipModel: FlipBounds,
+    VotesModel: VotesBounds,
+}
 
 
 def bounds_of(model: Model) -> Any:
@@ -336,14 +396,16 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
 def ks_apart(edit: Edited, relation: str) -> int:
     """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
-    return gone + come if relation in ("add_remove", "remove", "paper_unlearning") else max(gone, come)
+    # A unit that stays is gone as it was and comes as it is, in one k.
+    one_way = {*edits_of(relation)} <= {EditKind.LEAVES, EditKind.COMES}
+    return gone + come if one_way else max(gone, come)
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
 
 
 @schema
-class Certificate:
+class Certificate(AuditKind):
     """How hard an audit tries.
 
     Attributes:
@@ -367,18 +429,13 @@ class Certificate:
     seconds: Annotated[float, Field(gt=0)] | None = None
     again: bool = True
 
-    def check(self, given: AuditInputs) -> None:
-        """It needs a run, and asks test records: queries that were brought along come without the training data."""
-        given.need_run()
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, attack, and say what was found.
 
         Raises:
             ConfigError: its data is gone or changed; or the run drew noise that nobody kept.
         """
-        trained = TrainedRun.of(given.config)
-        opened = trained.open(record, console)
+        opened = given.open(record, console)
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
@@ -387,7 +444,7 @@ class Certificate:
             )
         if self.farthest > max(model.farthest, 1):
             console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}")
-        then, now = trained.finished.environment, Run.at(record.folder).environment
+        then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
         other_code = f"the run was made by another agt ({'; '.join(other)})" if other else ""
         with console.progress("certificate audit", "neighbour") as report:
@@ -399,7 +456,7 @@ class Certificate:
         )
         metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
         said = (*auditor.notes(), *conditions)
-        return Audited.of(trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
+        return Audited.of(opened.trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
 
 
 class Auditor:
@@ -451,7 +508,7 @@ class Auditor:
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate.name, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
-        self.stay = RELATIONS[self.relation].features
+        self.stay = not RELATIONS[self.relation].moves_records
         self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
@@ -749,10 +806,10 @@ class Auditor:
             theirs = neighbouring(problem, records).plan
             constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
             steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
-            common = np.intersect1d(train.ids, records.ids)
+            common, mine_at, theirs_at = np.intersect1d(train.ids, records.ids, return_indices=True)
             apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
             moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
-            sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
+            sides = ((train.units, mine_at), (records.units, theirs_at))
             here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
             moved += int((here != there).sum())
         differ = f"{constants} of 4 plans have other constants, {moved} records change their batch or shard"
@@ -955,7 +1012,7 @@ def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
 
 def members_of(model: Model) -> Sequence[Model]:
     """The members of an ensemble, or the one model."""
-    return getattr(model, "members", (model,))
+    return model.members if isinstance(model, EnsembleModel) else (model,)
 
 
 def share_words(share: float) -> str:

@@ -50,7 +50,7 @@ from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, wr
 from agt.relations import RELATIONS
 from agt.settings import check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
-from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
@@ -560,7 +560,7 @@ MAX_PAIRS_SHOWN = 1000
 
 
 @schema
-class MechanismAudit:
+class MechanismAudit(AuditKind):
     """Attacks one mechanism.
 
     Attributes:

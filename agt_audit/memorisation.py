@@ -32,7 +32,7 @@ from agt.errors import AgtError
 from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import Edited, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
@@ -156,7 +156,7 @@ QUARTER = 0.25
 
 
 @schema
-class Memorisation:
+class Memorisation(AuditKind):
     """Memorisation and influence from models on random halves; and exactly, leaving records out one at a time.
 
     Attributes:

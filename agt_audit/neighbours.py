@@ -19,6 +19,7 @@ Formal guarantees
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import cast
 
 import numpy as np
@@ -27,7 +28,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from agt.data.records import Records
-from agt.errors import AgtError
+from agt.errors import AgtError, ConfigError
 from agt.models.linear import RemovalModel, training_rows
 from agt.models.model import EnsembleModel, Model, fit, fit_members, kind_of
 from agt.models.votes import VotesModel
@@ -47,18 +48,53 @@ HALVINGS = 60  # of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
 Uphill = Callable[[Records], np.ndarray]
 NAMES = 24  # tried for a newcomer
-BOTH, LEAVES, COMES = (True, True), (True, False), (False, True)
-SIDES = {
-    "add_remove": (LEAVES, LEAVES, COMES, COMES, COMES),
-    "remove": (LEAVES,),
-    "substitute": (BOTH, BOTH, BOTH, LEAVES, COMES),
-    "perturb": (BOTH,),
-    "paper_privacy": (BOTH, BOTH, BOTH, LEAVES, COMES),
-    "paper_unlearning": (LEAVES,),
+
+
+class EditKind(Enum):
+    """What one k does in an attack."""
+
+    LEAVES = "a unit leaves"
+    COMES = "a unit comes"
+    REPLACED = "a unit leaves and another comes"
+    MOVES = "a unit's features move within the radius"
+    RELABELLED = "a unit gets another label"
+
+
+_EITHER = (*2 * (EditKind.LEAVES,), *3 * (EditKind.COMES,))
+_IN_PAIRS = (*3 * (EditKind.REPLACED,), EditKind.LEAVES, EditKind.COMES)
+EDITS = {
+    "add_remove": _EITHER,
+    "remove": (EditKind.LEAVES,),
+    "substitute": _IN_PAIRS,
+    "flip": (EditKind.RELABELLED,),
+    "perturb": (EditKind.MOVES,),
+    "paper_privacy": _IN_PAIRS,
+    "paper_unlearning": (EditKind.LEAVES,),
 }
-"""Relation -> (somebody goes, somebody comes) in one k, as often as it is tried; written down here once more, as an audit
-that asked the rules (agt/relations.py) would repeat their mistakes. One side alone is within one k of those with both."""
+"""Relation -> what one k does, each kind as often as it is tried.
+
+It is written down here once more, as an audit that asked the rules (agt/relations/) would repeat
+their mistakes. One side alone is within one k of those that replace."""
 _PROBED = 2**20  # names may be probed at once: they are no batch
+
+
+def edits_of(relation: str) -> tuple[EditKind, ...]:
+    """Return what one k of a relation does in an attack.
+
+    Raises:
+        ConfigError: the table has no such relation, so that nothing may be tried on it.
+    """
+    if relation not in EDITS:
+        raise ConfigError(
+            f"relation={relation}: this audit knows no edits of it: they are written down by hand in "
+            "EDITS of agt_audit/neighbours.py"
+        )
+    return EDITS[relation]
+
+
+def replaces(relation: str) -> bool:
+    """Return whether one k of a relation may take one unit out and put another in."""
+    return EditKind.REPLACED in edits_of(relation)
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -175,7 +211,7 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
 def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:
     """The model of a neighbour of the records that a model was trained on; arguments and errors as of ``retrained``.
 
-    Of an ensemble only the members train to whose shards a unit came, or from which one went.
+    Of an ensemble only the members train in whose shards a unit came, went or got another label.
     """
     problem = model.problem
     problem.dataset.check_unchanged()
@@ -184,12 +220,19 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     if not isinstance(model, EnsembleModel):
         return retrained(problem, records, ks)
     train = problem.dataset.train
-    changed = np.setxor1d(train.ids, records.ids)
+    changed = np.concatenate([np.setxor1d(train.ids, records.ids), _relabelled_ids(train, records)])
     units = np.concatenate([side.units[np.isin(side.ids, changed)] for side in (train, records)])
     touched = sorted(set(shards(units, problem.settings.ensemble).tolist()))
     members = dict(enumerate(model.members))
     members |= zip(touched, retrained_members(problem, records, touched, ks), strict=True)
     return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
+
+
+def _relabelled_ids(train: Records, records: Records) -> np.ndarray:
+    """Return the ids of records that both have, under different labels."""
+    common, here, there = np.intersect1d(train.ids, records.ids, return_indices=True)
+    different: np.ndarray = train.labels[here] != records.labels[there]
+    return common[different]
 
 
 def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True) -> Iterator[Model | AgtError]:
@@ -279,8 +322,13 @@ class Terms:
 
     @classmethod
     def of(cls, problem: Problem) -> "Terms":
-        """Of a run; the ranges are those of its records, training and test, which lie within whatever was declared."""
+        """Of a run; the ranges are those of its records, training and test, which lie within whatever was declared.
+
+        Raises:
+            ConfigError: no edits are written down for its relation.
+        """
         settings, recipe = problem.settings, problem.recipe
+        edits_of(settings.relation.name)  # refused before anything is trained
         parts = [part.features for part in (problem.dataset.train, problem.dataset.test) if len(part)]
         low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
@@ -313,15 +361,17 @@ class Editor:
 
     def step(self, of: Edited, target: Target) -> Edited:
         """One k further: what the relation counts as one."""
-        if self.terms.radius is not None:
-            return self._moved(of, self.terms.radius, target)
-        sides = SIDES[self.terms.relation]
-        gone, come = sides[self.rng.integers(len(sides))]
-        leaving, why = self._leaving(of, target) if gone else (None, "")
+        edits = edits_of(self.terms.relation)
+        kind = edits[self.rng.integers(len(edits))]
+        if kind is EditKind.MOVES:
+            return self._moved(of, target)
+        if kind is EditKind.RELABELLED:
+            return self._relabelled(of, target)
+        leaving, why = (None, "") if kind is EditKind.COMES else self._leaving(of, target)
         story = [] if leaving is None else [f"less {why}"]
         left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
         comers = of.come
-        if come:
+        if kind is not EditKind.LEAVES:
             newcomer, manner = self._newcomer(of, leaving, target)
             comers = (*comers, newcomer)
             story.append(f"plus {manner}")
@@ -329,11 +379,11 @@ class Editor:
 
     def repeated(self, of: Edited) -> Edited:
         """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
-        replaces."""
+        replaces. Where records stay, another edit."""
         target = Target(np.zeros(self.terms.low.size), 0)
-        if self.terms.radius is not None:
+        if not {EditKind.COMES, EditKind.REPLACED} & {*edits_of(self.terms.relation)}:
             return self.step(of, target)
-        leaving, why = self._leaving(of, target) if BOTH in SIDES[self.terms.relation] else (None, "")
+        leaving, why = self._leaving(of, target) if replaces(self.terms.relation) else (None, "")
         left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
         self.made += 1
         rows, prefix = of.come[-1], f"audit{self.made}"
@@ -347,8 +397,10 @@ class Editor:
             of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
         )
 
-    def _moved(self, of: Edited, radius: float, target: Target) -> Edited:
+    def _moved(self, of: Edited, target: Target) -> Edited:
         """One k further: a unit that had not moved moves within the ball, mostly to a corner of it."""
+        radius = self.terms.radius
+        assert radius is not None  # RelationConfig
         unit, why = self._leaving(of, target)
         rows = np.flatnonzero(of.base.units == unit) if unit is not None else of.gone[:0]
         there, way = of.base.take(rows), str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
@@ -362,6 +414,30 @@ class Editor:
         moved = replace(there, features=(there.features + share * radius * signs).astype(there.features.dtype))
         gone, story = np.union1d(of.gone, rows), (*of.story, f"{why} moved {way}")
         return replace(of, gone=gone, come=(*of.come, moved), distance=of.distance + 1, story=story)
+
+    def _relabelled(self, of: Edited, target: Target) -> Edited:
+        """Return a neighbour one k further: a unit that had its own label gets another.
+
+        Mostly it is the label that the last relabelled unit got, so that several push one way.
+        """
+        unit, why = self._leaving(of, target)
+        if unit is None:
+            return replace(of, distance=of.distance + 1, story=(*of.story, "nobody"))
+        rows = np.flatnonzero(of.base.units == unit)
+        before = of.base.take(rows)
+        last = of.come[-1].labels[0] if of.come and self.rng.random() < 0.7 else None
+        labels = []
+        for label in before.labels.tolist():
+            others = [other for other in range(self.terms.classes) if other != label]
+            labels.append(last if last in others else int(self.rng.choice(others)))
+        relabelled = replace(before, labels=np.array(labels, dtype=before.labels.dtype))
+        return replace(
+            of,
+            gone=np.union1d(of.gone, rows),
+            come=(*of.come, relabelled),
+            distance=of.distance + 1,
+            story=(*of.story, f"{why} relabelled"),
+        )
 
     def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
         """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""

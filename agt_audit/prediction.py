@@ -56,7 +56,7 @@ from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, schema, validate
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
 from agt_audit.neighbours import labels_of, members_margins, with_added, without
 from agt_cli.releasing.ledgers import ProtectedPeople
@@ -466,7 +466,7 @@ class Scene:
 
 
 @schema
-class PredictionAudit:
+class PredictionAudit(AuditKind):
     """Attacks ``agt predict``, the mechanism and the ledger together.
 
     Attributes:
@@ -502,11 +502,10 @@ class PredictionAudit:
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find pairs and queries, draw on both sides of each, and count."""
-        trained = TrainedRun.of({**given.config, "inputs": None})
-        opened = trained.open(record, console)
+        opened = TrainedRun.of({**given.config, "inputs": None}).open(record, console)
         natural = opened.queries.features
         if given.config.get("inputs") is not None:
-            natural = TrainedRun.of(given.config).open(record, console).queries.features
+            natural = given.open(record, console).queries.features
         rows = np.arange(len(natural))
         if len(rows) > MAX_QUERIES:
             rows = np.sort(np.random.default_rng(given.seed).choice(rows, MAX_QUERIES, replace=False))

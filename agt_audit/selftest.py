@@ -41,7 +41,7 @@ from agt.unlearning.promise import Promise
 from agt_audit.certificate import Auditor, Certificate
 from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
     LabellingPair,
     NeighbourPair,
@@ -63,7 +63,7 @@ from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unl
 from agt_audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights, weights_drawn
 from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
-from agt_cli.report.findings import PASSED, Finding, Outcome, Strength
+from agt_cli.report.findings import CAUGHT, PASSED, Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 
 SURE = 0.9999
@@ -556,7 +556,7 @@ SOUND: dict[str, Plant] = {
 
 COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
 JUDGED = {
-    (True, True): "caught",
+    (True, True): CAUGHT,
     (True, False): "MISSED",
     (False, False): PASSED,
     (False, True): "FALSE ALARM",
@@ -565,7 +565,7 @@ JUDGED = {
 
 
 @schema
-class Selftest:
+class Selftest(AuditKind):
     """Runs every planted violation, and sound twins of them, through the auditor."""
 
     name: ClassVar[str] = "selftest"

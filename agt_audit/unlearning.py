@@ -61,7 +61,7 @@ from agt.settings import schema
 from agt.training.ensemble import shards
 from agt.unlearning.promise import METHODS, MethodName, Promise
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import TrialPlan
 from agt_audit.neighbours import labels_of, members_margins
 from agt_audit.weights import noise_size
@@ -559,7 +559,7 @@ NOTES = (
 
 
 @schema
-class Unlearning:
+class Unlearning(AuditKind):
     """Tells unlearned models of a run from such as never saw the records.
 
     Attributes:
@@ -571,6 +571,7 @@ class Unlearning:
     """
 
     name: ClassVar[str] = "unlearning"
+    question: ClassVar[str] = "the erased records had ever been used"
     while_waiting: ClassVar[bool] = True
     records: Annotated[int, Field(ge=1)] = 8
     trials: Annotated[int, Field(ge=1, le=10_000)] = 2

@@ -43,7 +43,7 @@ from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.settings import schema
 from agt.training.erm import TiltedErm, solve
 from agt_audit.estimates import of_tail
-from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
@@ -291,7 +291,7 @@ STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_dec
 
 
 @schema
-class WeightsAudit:
+class WeightsAudit(AuditKind):
     """Attacks released weights.
 
     Attributes:

@@ -29,6 +29,7 @@ from agt.data.embeddings import public_digest
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, declared, void
+from agt.relations import RELATIONS
 from agt.settings import ChosenFrom
 from agt.store import write_atomic
 from agt.training.ensemble import usual_members
@@ -84,7 +85,8 @@ def _members_by_recipe(config: Mapping[str, Any]) -> int:
     )
     if (config.get("certificate") or {}).get("name") != "votes" or not isinstance(size, int | float):
         return 1
-    if (config.get("relation") or {}).get("name") == "flip":
+    relation = RELATIONS.get(str((config.get("relation") or {}).get("name")))
+    if relation is not None and relation.counts_label_flips:
         return 1  # one head, exactly certified, is what to begin with
     return usual_members(size, caution if isinstance(caution, int | float) else 1.0)
 

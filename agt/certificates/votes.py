@@ -17,12 +17,12 @@ Formal guarantees of ``certified_vote``
     Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
     edits that reach shard i, they sum to at most k, and v_i needs a_i + b_i >= A_i(v_i). For m = 2 the edits take out k
     units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
-    and, independently, up to k come (agt/relations.py for boxes; a linear head's per_k is two moves
+    and, independently, up to k come (agt/relations/ for boxes; a linear head's per_k is two moves
     of rho, and a_i + b_i <= 2 max(a_i, b_i)), so v_i needs max(a_i, b_i) >=
     A_i(v_i). Either way turning y into v takes F <= sum_i A_i(v_i) <= sum_i (a_i + b_i) <= m k. So
     F <= m k where the winner changes, and k <= L has m k < F.
     1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone,
-    one come or both: all within one k of the relation for its shard (agt/relations.py), so that by
+    one come or both: all within one k of the relation for its shard (agt/relations/relation.py), so that by
     (s) the price of each v moves by at most m. If the winner is the same, the minimum is over the
     same v, F moves by at most m, and ceil(F / m) by at most 1. If it differs, each side's votes are
     a v of the other, which differ in at most m members, whose prices are 0 on the one side and so

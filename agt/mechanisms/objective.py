@@ -57,6 +57,7 @@ from agt.mechanisms.mechanism import Delta, Epsilon, Need
 from agt.mechanisms.weights import ReleasedWeights, rows_of
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
+from agt.relations import RELATIONS
 from agt.settings import Positive, schema
 from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
 
@@ -253,7 +254,8 @@ def check_possible(head: LinearModel) -> None:
             f"{refused}: with {loss.kind} a record's gradient keeps no direction and its Hessian is of no rank one, so "
             "that the proof is lost: two classes and training.loss=binary_cross_entropy, or mechanism=release_weights"
         )
-    if settings.relation.name != "add_remove" or settings.relation.unit_rows != 1:
+    relation = RELATIONS[settings.relation.name]
+    if not relation.is_one_unit_either_way or settings.relation.unit_rows != 1:
         raise ConfigError(
             f"{refused}: relation={settings.relation.name} with unit_rows={settings.relation.unit_rows}: where several "
             "rows move at once the ratio of determinants grows like a power of their number, and their gradients have no "

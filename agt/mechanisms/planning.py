@@ -331,9 +331,7 @@ def plan(
     Raises:
         ConfigError: features alone move, so that no mechanism takes the certificates.
     """
-    rule = RELATIONS[model.problem.settings.relation.name]
-    if rule.features:
-        raise ConfigError(f"relation={rule.name}: {rule.no_release}, and no release can be planned by them")
+    RELATIONS[model.problem.settings.relation.name].check_plan()
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     weights = weights_on_offer(model, features, labels)
     names = applicable(evidence, published) if names is None else tuple(names)

@@ -204,7 +204,7 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
         ConfigError: a relation that nothing is proved for.
     """
     rows = relation.unit_rows
-    if relation.name not in ("add_remove", "substitute"):
+    if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
             f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is proved for add_remove "
             "and substitute; or use mechanism=release_weights"

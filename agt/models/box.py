@@ -21,12 +21,13 @@ from agt.models.heads import layers_of
 from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
+from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig
 from agt.store import as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
-from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -207,14 +208,11 @@ def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype:
     sparse = "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours"
     loose = "Rump's product of scalars is widened for containment, not proved to nest in its last digits"
     nested = "interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"
-    loose_step = {
-        "paper_unlearning": "the mean over what is left does not nest under removals from other datasets",
-        "perturb": "a record whose features moved may move as far again, so boxes of neighbours do not nest",
-    }
+    unnested = RELATIONS[relation.name].unnested
     widened = f"{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers"
     return {
         "a": proved(f"the grid is every integer 0..{kgrid.ks[-1]}") if kgrid.dense else void(sparse),
-        "d": void(loose_step[relation.name]) if relation.name in loose_step else proved(nested),
+        "d": void(unnested) if unnested else proved(nested),
         "f": proved(widened) if product == "exact" else void(f"{loose}: use training.product=exact"),
     }
 
@@ -277,7 +275,8 @@ def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePl
     if settings.noise is None:
         return None
     relation, clip = settings.relation, settings.training.clip
-    sensitivity = step_sensitivity(relation.name, clip, parameters, plan.normalizer, relation.unit_rows)
+    rule = RELATIONS[relation.name]
+    sensitivity = rule.step_sensitivity(clip, parameters, plan.normalizer, relation.unit_rows)
     return plan_noise(settings.noise, sensitivity, plan.epochs)
 
 

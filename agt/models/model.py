@@ -503,7 +503,7 @@ KINDS: dict[type[Any], Kind] = {
 
 def kind_of(settings: Settings) -> Kind:
     """What is trained with these settings."""
-    flips = settings.certificate.votes and RELATIONS[settings.relation.name].labels
+    flips = settings.certificate.votes and RELATIONS[settings.relation.name].counts_label_flips
     return FlipModel if flips else KINDS[type(settings.certificate)]
 
 

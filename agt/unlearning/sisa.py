@@ -20,7 +20,7 @@ Formal guarantees
     Let T be the training with its settings and public constants, D the records of a state, E any of its units, m of them,
     and x a query of stable distance L >= m. Then T(D - E) gives x the label that T(D) gives it, bit for bit, if
     - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private ones); one gone and none
-      come is within one k of substitute and paper_privacy too (agt/relations.py, "One side alone";
+      come is within one k of substitute and paper_privacy too (agt/relations/relation.py, "One side alone";
       a linear head's k is two moves of one record); paper_unlearning holds for its own rule, the
       mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
@@ -179,7 +179,7 @@ def gaps(
         )
     if settings.noise is not None:
         reasons.append("training again draws other noise than this run met (noise.epsilon)")
-    if public and relation.capped:
+    if public and relation.private_only:
         reasons.append(f"relation={relation.name} counts private records alone, and a public one is to go")
     if public and settings.certificate.features.public == "train":
         reasons.append("the features are made from public rows, one of which is to go (certificate.features.public=train)")

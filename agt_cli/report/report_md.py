@@ -188,7 +188,7 @@ def _trained(
     if certificate.votes:
         counted = (
             "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
-            if RELATIONS[relation.name].labels
+            if RELATIONS[relation.name].counts_label_flips
             else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
         )
         shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
@@ -202,14 +202,8 @@ def _trained(
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
-    text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
-    if relation.name == "paper_privacy":
-        text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
-    if not RELATIONS[relation.name].symmetric:
-        text += " It speaks about deletions: for unlearning, not for privacy."
-    if RELATIONS[relation.name].features:
-        text += " It speaks about poisoning, not about privacy."
-    return ["## What k counts", text]
+    counts = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
+    return ["## What k counts", " ".join((counts, *RELATIONS[relation.name].remarks))]
 
 
 def figures_section(dataset: str, captions: Mapping[str, str], folder: str = "figures") -> list[str]:

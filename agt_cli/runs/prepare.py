@@ -141,7 +141,7 @@ def _source(node: Any, relation: RelationConfig) -> Any:
     Raises:
         ConfigError: labels change under the relation, and nothing names these records without them; as ``build``.
     """
-    if RELATIONS[relation.name].labels and isinstance(node, Mapping):
+    if RELATIONS[relation.name].label_free_ids and isinstance(node, Mapping):
         source = build({key: value for key, value in node.items() if key != "label_free"}, "dataset")
         if not hasattr(source, "label_free"):
             raise ConfigError(

@@ -425,10 +425,9 @@ def _answered(job: ErasureJob, farthest: int) -> str:
             f"{people(job.units)} wait, and no stable distance of this run is beyond {farthest} (kgrid.max): every "
             "query abstains until an update"
         )
-    published = ", by the published rule (the mean over the records that are left)" if relation.mean else ""
     return (
         f"{people(job.units)} wait; a query is answered where its stable distance is {job.units} or more (k counts "
-        f"{relation.ball_of(job.settings.relation.unit_rows)}{published}), and abstains elsewhere"
+        f"{relation.ball_of(job.settings.relation.unit_rows)}{relation.published_rule}), and abstains elsewhere"
     )
 
 

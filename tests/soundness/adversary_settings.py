@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from checks import Case, certificates as certify_boxes, run
 
-from agt import relations
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
@@ -17,6 +16,8 @@ from agt.facts import grounds, proved
 from agt.models.features import FeatureMap
 from agt.models.model import vote
 from agt.numeric import logits_of, signed_margins
+from agt.relations import RELATIONS
+from agt.relations.relation import Relation
 from agt.settings import BoxConfig, CertificateConfig, ErmConfig, FeaturesConfig, StabilityConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
@@ -63,9 +64,9 @@ class Setting:
         return isinstance(self.certificate, BoxConfig)
 
     @property
-    def rule(self) -> relations.Relation:
+    def rule(self) -> Relation:
         """The relation's rule."""
-        return relations.RELATIONS[self.relation]
+        return RELATIONS[self.relation]
 
     @property
     def dense(self) -> bool:

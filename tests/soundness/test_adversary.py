@@ -23,11 +23,11 @@ from agt.bounds.rounding import Products, Rounding, corners
 from agt.bounds.rules import ConvRule, Gradient
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
-from agt.kernels.reference import QUANTA, ReferenceExtremes
+from agt.kernels.reference import ReferenceExtremes
 from agt.mechanisms.published import published_vote
 from agt.models import model as ensemble_tasks
-from agt.relations import RELATIONS
-from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.relations.add_remove import AddRemove
+from agt.settings import QUANTA, FeaturesConfig, StabilityConfig, TrainingConfig
 from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
@@ -131,7 +131,11 @@ def unwidened(patch: pytest.MonkeyPatch) -> None:
 
 def substitute_as_add_remove(patch: pytest.MonkeyPatch) -> None:
     """A replaced record counts as one that is added."""
-    patch.setitem(RELATIONS, "substitute", replace(RELATIONS["add_remove"], name="substitute"))
+
+    class Mistaken(AddRemove):
+        name = "substitute"
+
+    patch.setattr("agt.relations.substitute.RELATION", Mistaken())
 
 
 def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +223,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
         counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
         found = {}
         for name, p in self.network.collapse_point(self.point).items():
-            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.capped, self.training.product)
+            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product)
             found[name].before, found[name].name = before, name
         return found
 
@@ -228,7 +232,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
 
 def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
     """No k * gamma for what may be added."""
-    patch.setitem(RELATIONS, "add_remove", replace(RELATIONS["add_remove"], adds=False))
+    patch.setattr(AddRemove, "adds", False)
 
 
 def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:

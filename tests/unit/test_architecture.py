@@ -9,13 +9,14 @@ from pathlib import Path
 import agt
 import agt_audit
 import agt_cli
+from agt.relations import RELATIONS
 from agt_cli import usage
 
 LIBRARY, COMMANDS, AUDITS = (Path(str(package.__file__)).parent for package in (agt, agt_cli, agt_audit))
 
 # Each room may import from those before it, and from its own; the bottom first. Rooms of one line stand at the same height.
 ROOMS = (
-    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.targets"),
+    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.targets", "agt.relations.names"),
     ("agt.settings", "agt.provenance"),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
@@ -41,6 +42,8 @@ ROOMS = (
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
     ("agt_audit",),
 )
+TABLES_OF_RELATIONS = {LIBRARY / "relations/names.py", AUDITS / "neighbours.py"}
+"""The registry, and the audit's own table of edits: beside its own file, where a relation is named as one of several."""
 FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli", "agt_audit"}  # what the library has nothing of
 
 
@@ -100,6 +103,29 @@ def test_the_audits_are_imported_by_nothing_that_they_attack() -> None:
     code = f"import sys, {rooms}; print([name for name in sys.modules if name.partition('.')[0] == 'agt_audit'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=LIBRARY.parent)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def relation_names_told_apart(path: Path) -> Iterator[tuple[str, str, int]]:
+    """(file, name, line) of relations that a file compares with, looks up, or has in a collection."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        among: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            among = [node.left, *node.comparators]
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+            among = [*node.elts]
+        elif isinstance(node, ast.Dict):
+            among = [*node.keys]
+        elif isinstance(node, ast.MatchValue):
+            among = [node.value]
+        for value in among:
+            if isinstance(value, ast.Constant) and value.value in set(RELATIONS) - {path.stem}:
+                yield module(path), str(value.value), value.lineno
+
+
+def test_what_depends_on_a_relation_is_asked_of_it() -> None:
+    """No name of a relation is compared outside of its own file."""
+    every = {*sources(LIBRARY), *sources(COMMANDS), *sources(AUDITS)} - TABLES_OF_RELATIONS
+    assert not [found for path in sorted(every) for found in relation_names_told_apart(path)]
 
 
 def test_every_module_of_the_commands_is_one_command() -> None:
