@@ -21,8 +21,8 @@ from agt.data.embeddings import Embeddings
 from agt.data.labelled import Declared, dataset_of
 from agt.data.table import Table
 from agt.errors import ConfigError, UnsoundError
+from agt.models.fitting import load
 from agt.models.linear import LinearModel
-from agt.models.model import load
 from agt.models.votes import FLIPS, FlipModel, Pulled
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
 from agt_audit.neighbours import retrained
@@ -382,7 +382,7 @@ def test_a_flip_moves_a_head_no_farther_than_it_says(certificate: str, classes: 
         shares.append(float(each) / mine.trained.sensitivity.per_k)
     assert max(shares) <= 1
     assert max(shares) > 0.7, "a check of nothing would not show"
-    assert mine.by_edit is mine
+    assert mine.counting_single_edits is mine
 
 
 def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:
