@@ -157,7 +157,7 @@ class CertifiedClassifier(_Classifier):
         with _value_errors():
             margins, settings = self._model().model.margins(self._queries(X)), self.model_.model.problem.settings
         voting = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
-        if voting and len(margins) == 1 and not settings.certificate.votes:
+        if len(margins) == 1 and voting and settings.ensembled:
             margins = 2 * margins  # an ensemble's is the share less a half
         shares = _shares if voting else _softmax
         return shares(margins)[:, np.argsort(self.model_.classes)]

@@ -45,7 +45,6 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.models.model import Model
-from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
 from agt.relations import RELATIONS
 from agt.settings import check_choice, schema
@@ -530,11 +529,11 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     Of members that vote, whose gradients nobody has, the inner product alone. Of other models, how far the record's own
     label is from being the model's.
     """
-    if model.problem.settings.certificate.votes:
-        features = cast(VotesModel, model).phi
+    head = model.linear_head
+    if head is None and (features := model.public_features) is not None:
         parts = [np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)]
         return np.concatenate(parts, axis=1)
-    if (head := model.linear_head) is not None:
+    if head is not None:
         phi, start, scores = head.phi(queries), 0, []
         for piece in pieces(records.features):
             seen, labels = head.phi(piece), records.labels[start : start + len(piece)]
@@ -546,7 +545,7 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
             scores.append(sizes * np.abs(phi @ seen.T))
             start += len(piece)
         return np.concatenate(scores, axis=1)
-    member = getattr(model, "members", (model,))[0]
+    member = model.member_models[0]
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
     lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
     return -np.asarray(lead)[None]

@@ -126,7 +126,7 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
         return "audit.pairs=0"
     if not RELATIONS[settings.relation.name].includes_one_removal:
         return f"relation={settings.relation.name}: its certificates compare with a record replaced, not left out"
-    hidden = getattr(settings.certificate, "masking", "none") != "none"
+    hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return "the training drew noise, and certificates hold given the draw, which is not kept"
     return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"

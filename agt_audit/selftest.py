@@ -29,8 +29,9 @@ from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
+from agt.models.fitting import fit as fit_problem
 from agt.models.linear import LinearModel
-from agt.models.model import Model, fit as fit_problem
+from agt.models.model import Model
 from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import RelationConfig, schema

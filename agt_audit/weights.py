@@ -164,9 +164,10 @@ def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> 
     a, b = segments(model, anchors, count, np.random.default_rng(seed))
     mine, pairs = model.trained.weight.numpy(), list[tuple[LinearModel, Heads]]()
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
-        other = cast(LinearModel, other)
+        head = other.linear_head
+        assert head is not None
         where = f"the run's own data, and the same {edit}"
-        pairs.append((other, Heads(mine, other.trained.weight.numpy(), model.moves, where)))
+        pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.moves, where)))
     return max((pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None)
 
 

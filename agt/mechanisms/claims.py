@@ -59,6 +59,7 @@ from pydantic import Field
 from agt import __version__
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, declarations, weaker
+from agt.certificates.votes import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -72,7 +73,7 @@ from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
-from agt.models.model import Model, VoteCertificates
+from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate

@@ -244,11 +244,7 @@ class ObjectivePerturbation:
 def check_possible(head: LinearModel) -> None:
     """Raise ConfigError, naming the key, where no proof covers a release from a head, or its records are not there."""
     settings, loss, refused = head.settings, head.trained.loss, f"mechanism={ObjectivePerturbation.name}"
-    if not settings.certificate.minimiser or settings.certificate.removable:
-        raise ConfigError(
-            f"{refused}: certificate={settings.certificate.name} has no minimiser that a random linear term could move: "
-            "train with certificate=erm, or use mechanism=release_weights"
-        )
+    settings.certificate.check_tilted(ObjectivePerturbation.name)
     if loss.kind != "binary":
         raise ConfigError(
             f"{refused}: with {loss.kind} a record's gradient keeps no direction and its Hessian is of no rank one, so "

@@ -15,6 +15,7 @@ import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.stability import upper_lengths
+from agt.certificates.votes import VoteCertificates
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of, head_of
 from agt.mechanisms.composition import BOUNDS, per_query
@@ -25,7 +26,7 @@ from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
 from agt.models.linear import LinearModel
-from agt.models.model import Model, VoteCertificates
+from agt.models.model import Model
 from agt.numeric import bisect, labels_of, logits_of, whole_midpoint
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress

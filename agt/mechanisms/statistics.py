@@ -231,10 +231,7 @@ class NoisyStatistics(GaussianWeights):
     def check(self, head: LinearModel) -> None:
         """Raise ConfigError where no proof covers a release from this head, or its records are not there."""
         most = head.plan.n_max * head.plan.count
-        if head.settings.certificate.removable:
-            raise ConfigError(
-                f"mechanism={self.name}: certificate=removal has noise of its own: train with certificate=erm"
-            )
+        head.settings.certificate.check_solved_anew(self.name)
         if most > _ROWS:
             raise ConfigError(
                 f"mechanism={self.name}: sums are exact over at most {_ROWS:,} records, and there may be {most:,}"

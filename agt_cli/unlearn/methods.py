@@ -53,9 +53,10 @@ from threadpoolctl import threadpool_limits
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing, proved, void
+from agt.models.fitting import load
 from agt.models.heads import head_of
-from agt.models.linear import RemovalModel, training_rows
-from agt.models.model import load
+from agt.models.kinds import certificate_config
+from agt.models.removal import RemovalModel, training_rows
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards
@@ -169,20 +170,25 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
         batches: of an epoch: the configuration may leave their number to the recipe.
     """
     training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
-    certificate = dict(config.get("certificate") or {"name": "box"})
-    if certificate["name"] == "box":  # which begins at random parameters
+    kind = certificate_config(config.get("certificate"))
+    certificate = dict(config.get("certificate") or {"name": kind.name})
+    if kind.draws_start:
         training["seed"] = secrets.randbits(63)
     if batches != 1:
         training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
     if ensemble.get("members", 1) > 1:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
-    if (certificate.get("features") or {}).get("map", "none") != "none":
-        certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
-    if certificate["name"] == "removal" and certificate.get("seed") is not None:
-        certificate["seed"] = secrets.randbits(63)
+    for seed in kind.seeds:
+        certificate = _with_setting(certificate, seed.split("."), secrets.randbits(63))
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
     declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
     return bound(fresh) if declared else fresh
+
+
+def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    """Return a mapping of settings with another value at a path of keys."""
+    key, *rest = path
+    return {**node, key: _with_setting(node[key], rest, value) if rest else value}
 
 
 def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
@@ -194,8 +200,7 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
 
 
 def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
-    certificate = settings.certificate
-    noisy = getattr(certificate, "masking", "none") != "none" and getattr(certificate, "seed", None) is None
+    noisy = settings.certificate.noise == "drawn"
     how = (
         "with noise drawn anew: its distribution is the same"
         if noisy
@@ -272,7 +277,7 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         head.settle(phi)  # matrices formed anew; the noise on what is served, too
         served = was.known.served(head.weight, again=1 + len(phi))
         facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
-        model = RemovalModel.of(problem, was.features, head.state(was.state, served, total))
+        model = was.with_state(head.state(was.state, served, total))
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
     facts = {"removed_by": "+".join(stages), "residual_before": was.state.residual, "residual": spent, **facts}
@@ -284,7 +289,7 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
 
 def _unfit(job: ErasureJob) -> str:
     """Why no step can be taken from the present state; empty where one can."""
-    if job.fresh and getattr(job.settings.certificate, "masking", "none") == "loss":
+    if job.fresh and job.settings.certificate.noise_is_fixed:
         return "fresh=true asks for another random term in the loss, and the state was made with the one there is"
     if job.prepared.untouched.standing is Standing.VOID:
         return f"the other records are not what the state was made with: {job.prepared.untouched.why}"
@@ -446,15 +451,15 @@ def chosen(choice: MethodChoice, settings: RunSettings, fresh: bool) -> MethodNa
     Raises:
         ConfigError: a method that is not for this kind of run.
     """
-    removal, ensembled = settings.certificate.removable, settings.ensembled
+    methods = settings.certificate.erasure_methods(settings)
     if choice == "auto":
-        return "newton" if removal else "sisa" if ensembled and not fresh else "retrain"
-    if choice == "newton" and not removal:
+        return next(method for method in methods if not (fresh and method == "sisa"))
+    if choice == "newton" and choice not in methods:
         raise ConfigError(
             f"method=newton: this run was trained with certificate={settings.certificate.name}, which keeps nothing that a "
             "Newton step starts from: train with certificate=removal, or give method=auto"
         )
-    if choice == "sisa" and not ensembled:
+    if choice == "sisa" and choice not in methods:
         raise ConfigError(
             "method=sisa: this run is no ensemble of models of their own, so there is no part that had not seen the "
             "records: train with ensemble.members=10 and another certificate than votes, or give method=auto"

@@ -19,10 +19,10 @@ from typing import Any
 from agt import __version__
 from agt.errors import AgtError, counted
 from agt.facts import Standing
-from agt.models.linear import NUMBERS
-from agt.settings import RemovalConfig, plain_of, validate
+from agt.models.removal import NUMBERS
+from agt.settings import plain_of, validate
 from agt.store import Broken, Manifest, read_file
-from agt.training.removal import removal_budget
+from agt.training.removal import RemovalConfig, removal_budget
 from agt.unlearning import newton
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.finished import ACCOUNT_FILE
