@@ -56,11 +56,10 @@ from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
 from agt.models.fitting import fit, load
 from agt.models.model import Model
-from agt.models.removal import RemovalModel
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.training.ensemble import shards
-from agt.unlearning.promise import METHODS, MethodName, Promise
+from agt.unlearning.promise import MethodName, Promise
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import TrialPlan
@@ -77,7 +76,7 @@ from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
+from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, from_the_start
 
 RemovedRows = np.ndarray
 MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
@@ -722,28 +721,27 @@ class Sides:
     def _served(self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned") -> Served:
         if self.method == "certificate":
             return Served(model.predict(self._asked(rows)), shown=model)
-        if not isinstance(model, RemovalModel):
+        weights = model.removable_weights
+        if weights is None:
             return Served(bits(model), shown=model)
-        state, config, objective = model.state, model.config, model.known.objective
-        within = state.residual / objective.strength if self.method == "newton" else None
-        if config.masking == "none":
-            return Served(state.weight.ravel(), within=within, shown=model)
-        probes = {} if rows is None else {"the gradient of the forgotten records' loss": self._gradient(model, rows)}
-        drawn = config.seed is None  # a recorded seed is a simulation, which repeats itself
+        own = self.opened.trained.settings.certificate.own_erasure
+        within = weights.distance if self.method == own else None
+        if not weights.sigma:
+            return Served(weights.weight.ravel(), within=within, shown=model)
+        probes = {}
+        if rows is not None:
+            gone = self.train.take(rows)
+            gradient = weights.gradient(gone.features, gone.labels)
+            probes = {"the gradient of the forgotten records' loss": gradient.ravel()}
         return Served(
-            state.weight.ravel(),
+            weights.weight.ravel(),
             within=within,
-            noise=partial(self._noise, config.sigma, side),
-            seen=state.served.ravel(),
-            sigma=config.sigma if drawn else None,
+            noise=partial(self._noise, weights.sigma, side),
+            seen=weights.served.ravel(),
+            sigma=weights.sigma if weights.drawn else None,  # a recorded seed repeats itself
             probes=probes,
             shown=model,
         )
-
-    def _gradient(self, model: RemovalModel, rows: RemovedRows) -> np.ndarray:
-        gone, objective = self.train.take(rows), model.known.objective
-        targets = objective.targets(gone.labels, model.problem.classes)
-        return objective.force(model.state.weight, model.phi(gone.features), targets).gradient.ravel()
 
     def _noise(self, sigma: float, side: str, n: int) -> np.ndarray:
         """Noise of one coordinate, drawn as the product draws it: once for each side, for all directions and attacks."""

@@ -7,9 +7,10 @@ lists it once. Code elsewhere asks ``settings.certificate``, and compares neithe
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
@@ -18,6 +19,7 @@ from agt.training.loop import OnProgress
 from agt.training.strength import refuse_recipe
 
 if TYPE_CHECKING:
+    from agt.data.records import Records
     from agt.models.features import FeatureMap
     from agt.models.heads import HeadBuilder
     from agt.models.linear import LinearModel
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from agt.models.store import FileReader
     from agt.problem import Problem, Settings
     from agt.training.linear import LinearTrained
+    from agt.unlearning.promise import Promise, Removal
 
 BoundedQuantity = Literal["parameters", "norm", "votes"]
 UnreadReason = Literal[
@@ -37,6 +40,27 @@ UnreadReason = Literal[
     "no random start",
     "every k",
 ]
+
+
+class CannotRemove(AgtError):
+    """A kind's own method cannot remove these records from the state that there is."""
+
+
+@dataclass(frozen=True)
+class RemovalBounds:
+    """What a run's files say of removals from it.
+
+    Attributes:
+        spent: bound on the error that removals, and training before them, have left.
+        total: how much of it there may be.
+        hidden: how much of it the noise hides; None: there is no noise.
+        noise: the standard deviation of that noise; 0: there is none.
+    """
+
+    spent: float
+    total: float
+    hidden: float | None
+    noise: float
 
 
 class CertificateKind:
@@ -212,7 +236,7 @@ class CertificateKind:
     def retrain(
         self,
         head: "LinearModel",
-        records: Any,
+        records: "Records",
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "LinearModel":
@@ -268,6 +292,38 @@ class CertificateKind:
         own = (self.own_erasure,) if self.own_erasure else ()
         shards = ("sisa",) if self.has_member_models(settings.ensemble) else ()
         return (*own, *shards, "retrain", "certificate")
+
+    def remove_records(self, model: "Model", erased: "Records", count: int) -> "tuple[Model, Removal]":
+        """Remove records from a model by the kind's own method.
+
+        Args:
+            model: as it is, its problem holding the records that remain.
+            erased: the records to remove, as far as the data still has them.
+            count: how many are removed.
+
+        Returns:
+            The new state, and what was done to reach it with what holds of it.
+
+        Raises:
+            CannotRemove: the error would exceed what the state allows; nothing was changed.
+        """
+        raise CannotRemove(f"certificate={self.name} keeps nothing that a removal starts from")
+
+    def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
+        """Return what a run's files say of removals from it, worked out by its own settings.
+
+        Raises:
+            ConfigError: the kind has no method of its own, or a file is damaged.
+        """
+        raise ConfigError(f"certificate={self.name} keeps nothing that a removal starts from")
+
+    def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
+        """Return what may be promised of a state of a run whose removals have left such an error.
+
+        Raises:
+            ConfigError: as ``removal_bounds``.
+        """
+        raise ConfigError(f"certificate={self.name} keeps nothing that a removal starts from")
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

@@ -21,6 +21,27 @@ if TYPE_CHECKING:
     from agt.models.linear import LinearModel
 
 
+@dataclass(frozen=True)
+class RemovableWeights:
+    """The weights of a head that records can be removed from, and the noise that hides removals.
+
+    Attributes:
+        weight: [J, d] before noise.
+        served: [J, d] what answers.
+        sigma: standard deviation of each coordinate of the noise; 0: there is none.
+        drawn: the noise is the operating system's; False: a recorded seed's, which repeats itself.
+        distance: bound on how far ``weight`` is from the exact minimiser, l2.
+        gradient: (features [n, ...], labels [n]) -> [J, d] the gradient of their loss at ``weight``.
+    """
+
+    weight: np.ndarray
+    served: np.ndarray
+    sigma: float
+    drawn: bool
+    distance: float
+    gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 class Model(Protocol):
     """What ``fit`` makes and ``load`` reads back.
 
@@ -106,6 +127,10 @@ class Model(Protocol):
         """[n, ...] features -> [n, w] those that a head or members see; None: the features themselves."""
 
     @property
+    def removable_weights(self) -> RemovableWeights | None:
+        """The weights that the kind's own method removes records from; None: it has none."""
+
+    @property
     def keeps_draws(self) -> bool:
         """Whether it keeps the noise that its training drew, so that a neighbour can meet the same."""
 
@@ -181,6 +206,11 @@ class Trained:
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
         """None: it sees the features themselves."""
+        return None
+
+    @property
+    def removable_weights(self) -> RemovableWeights | None:
+        """None: the kind has no method of erasure of its own."""
         return None
 
     @property

@@ -7,7 +7,8 @@ removal.json          its numbers: norm, residual, allowed, count, removed; and 
 features.safetensors, stability.json    as of any linear head
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,14 +19,16 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from agt.certificates.conditions import Condition
+from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
 from agt.models.box import GIVEN_THE_DRAW
 from agt.models.closed_form import ClosedFormKind, read_features
 from agt.models.erm import UNREAD_OF_MINIMISERS
 from agt.models.features import FeatureMap
-from agt.models.kind import UnreadReason
+from agt.models.kind import CannotRemove, RemovalBounds, UnreadReason
 from agt.models.linear import LinearModel
+from agt.models.model import Model, RemovableWeights
 from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_linear
 from agt.numeric import next_up, step_of, upward
 from agt.problem import Problem, Settings
@@ -46,6 +49,8 @@ from agt.training.removal import (
     removal_loss,
 )
 from agt.training.sensitivity import LinearSetting
+from agt.unlearning.newton import RemovableHead, brought_within, promise, worst_case
+from agt.unlearning.promise import Promise, Removal, RemovalBudget
 
 _PREDICTED = (
     "not proved, as a seed makes the noise: records can be removed later; with noise that nobody can predict the model "
@@ -84,6 +89,20 @@ class RemovalModel(LinearModel):
     def with_state(self, state: RemovalState) -> "RemovalModel":
         """Return the head of another state of the same problem."""
         return RemovalModel.from_state(self.config, self.problem, self.features, state)
+
+    @property
+    def removable_weights(self) -> RemovableWeights:
+        """The weights of its state, and the noise on what it serves or in its loss."""
+        state, objective = self.state, self.known.objective
+
+        def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            targets = objective.targets(labels, self.problem.classes)
+            return objective.force(state.weight, self.phi(features), targets).gradient
+
+        sigma = 0.0 if self.config.masking == "none" else self.config.sigma
+        distance = state.residual / objective.strength
+        drawn = self.config.seed is None
+        return RemovableWeights(state.weight, state.served, sigma, drawn, distance, gradient)
 
     @property
     def keeps_draws(self) -> bool:
@@ -301,3 +320,120 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     def check_solved_anew(self, mechanism: str) -> None:
         """Refuse: the head has noise of its own."""
         raise ConfigError(f"mechanism={mechanism}: certificate=removal has noise of its own: train with certificate=erm")
+
+    def remove_records(self, model: Model, erased: Records, count: int) -> tuple[RemovalModel, Removal]:
+        """Remove records by Newton steps, with matrices formed anew in the end (agt/unlearning/newton.py)."""
+        was = _removal_model(model)
+        phi, labels = training_rows(was.problem, was.features)
+        targets = was.known.objective.targets(labels, was.problem.classes)
+        head = RemovableHead.of(was.known.objective, was.state)
+        total = _allowed_residual(self, was.budget)
+        started = time.perf_counter()
+        with threadpool_limits(was.problem.settings.compute.threads, user_api="blas"):
+            stages, facts = _removed(was, erased, count, head, phi, targets, total)
+            spent = head.residual
+            formed = time.perf_counter()
+            if not spent <= total:
+                raise CannotRemove(f"{', '.join(stages)} would bring the removal budget to {spent:.3g}, of {total:.3g}")
+            head.settle(phi)  # matrices formed anew; the noise on what is served, too
+            served = was.known.served(head.weight, again=1 + len(phi))
+            facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
+            now = was.with_state(head.state(was.state, served, total))
+        seconds = time.perf_counter() - started
+        residuals = {"residual_before": was.state.residual, "residual": spent}
+        facts = {"removed_by": "+".join(stages), **residuals, **facts}
+        made = promise(self, now.state.residual, now.known.objective.strength)
+        words = _newton_lines(count, stages, now, head.distance)
+        return now, Removal(made, count, seconds, facts, words, RemovalBudget(spent, total, UNIT))
+
+    def removal_bounds(self, reader: FileReader) -> RemovalBounds:
+        """Return the residual on record, and what the noise of these settings hides."""
+        numbers = reader.json(NUMBERS)
+        hidden = removal_budget(self, float(numbers["strength"]))
+        return RemovalBounds(float(numbers["residual"]), _allowed_residual(self, hidden), hidden, self.sigma)
+
+    def removal_promise(self, reader: FileReader, spent: float) -> Promise:
+        """Return what Newton steps that left such a residual may promise."""
+        return promise(self, spent, float(reader.json(NUMBERS)["strength"]))
+
+
+def _removal_model(model: Model) -> RemovalModel:
+    """Return a model of this kind as such. Raises ConfigError: it is of another kind."""
+    if not isinstance(model, RemovalModel):
+        raise ConfigError(f"certificate={model.problem.settings.certificate.name} keeps nothing that a removal starts from")
+    return model
+
+
+def _allowed_residual(config: RemovalConfig, hidden: float | None) -> float:
+    """Return how large a residual may be: what the noise hides, or what training itself may leave.
+
+    Args:
+        hidden: what the noise hides; None: there is none.
+    """
+    if hidden is None or config.bound == "measured":
+        return config.tolerance
+    return hidden
+
+
+UNIT = "bound on the norm of the gradient that removals and the optimiser left"
+_STAGES = {
+    "step": "one Newton step took {count} records out",
+    "polish": "Newton steps from the gradient of all records that remain",
+    "refresh": "the same with the Hessian formed anew",
+}
+
+
+def _removed(
+    model: RemovalModel,
+    erased: Records,
+    count: int,
+    head: RemovableHead,
+    phi: np.ndarray,
+    targets: np.ndarray,
+    budget: float,
+) -> tuple[list[str], dict[str, Any]]:
+    """Change a head by the cheapest way to a residual within the budget; it may still be above. What was done, in numbers.
+
+    Args:
+        model: as it was.
+        erased, count: as for ``RemovalKind.remove_records``.
+        head: which is changed.
+        phi, targets: the records that remain, as the head takes them.
+        budget: bound on the residual that may be left.
+    """
+    config, facts, stages = model.config, dict[str, Any](), ["refresh"]
+    if len(erased) == count and head.count - len(erased) == len(phi):
+        started, stages, objective = time.perf_counter(), ["step"], head.objective
+        gone = objective.targets(erased.labels, model.problem.classes)
+        step = head.remove(model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None)
+        reach, outputs = model.known.loss.reach, len(head.weight)
+        worst = worst_case(objective.gamma, len(erased), head.count, objective.strength, reach, outputs)
+        if config.bound == "worst":
+            head.residual = max(step.after, step.before + worst)
+        seconds = round(time.perf_counter() - started, 6)
+        facts = {"seconds_step": seconds, "bound_of_step": step.after - step.before, "worst_case_of_step": worst}
+        if config.bound == "measured":
+            head.polish(phi, targets)
+            stages.append("polish")
+    else:
+        head.refresh(phi, targets)
+    if config.bound != "worst":
+        stages += brought_within(head, phi, targets, budget)
+    return stages, facts
+
+
+def _newton_lines(count: int, stages: Sequence[str], model: RemovalModel, distance: float) -> tuple[str, ...]:
+    state = model.state
+    did = [_STAGES[stage].format(count=count) for stage in stages]
+    if "step" not in stages:
+        did.insert(0, f"the data no longer has the {count} records: what remains was fitted from where the model was")
+    lines = [
+        "; ".join(did),
+        f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {distance:.3g} of the "
+        f"exact minimiser on the {state.count:,} records that remain",
+        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
+        "were part of, and no earlier weights, are kept",
+    ]
+    if model.config.masking == "output":
+        lines.append("noise on the weights that are served was drawn anew")
+    return tuple(lines)

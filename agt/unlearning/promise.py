@@ -10,7 +10,6 @@ from agt.facts import Fact, Standing
 from agt.settings import schema
 
 MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
 
 

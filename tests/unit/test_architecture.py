@@ -23,6 +23,7 @@ ROOMS = (
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
+    ("agt.unlearning.promise", "agt.unlearning.newton"),  # what a kind that removes records promises, and does
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.ledger",),
