@@ -86,7 +86,9 @@ def _members_by_recipe(config: Mapping[str, Any]) -> int:
     )
     name, relation = ((config.get(part) or {}).get("name") for part in ("certificate", "relation"))
     kind = next((kind for kind in KINDS if kind.name == name), None)
-    if kind is None or relation not in RELATIONS or not isinstance(size, int | float):
+    if kind is None or not isinstance(relation, str) or relation not in RELATIONS:
+        return 1
+    if not isinstance(size, int | float):
         return 1
     return kind.usual_members(size, caution if isinstance(caution, int | float) else 1.0, relation)
 
