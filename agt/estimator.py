@@ -230,8 +230,8 @@ class PrivateClassifier(_Classifier):
         given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
         with _value_errors():
             model = untrained_head(X, y, columns=columns, units=units, **given)
-            mu = NoisyStatistics.afford(self.epsilon, self.delta).mu
-            self.released_: Portable = model.release_weights(NoisyStatistics(mu=mu), self.delta)
+            mechanism = NoisyStatistics.within(self.epsilon, self.delta)
+            self.released_: Portable = model.release_weights(mechanism, self.delta)
         self._values: np.ndarray = model.classes
         self.columns_, self.classes_ = columns, np.sort(model.classes)
         return self

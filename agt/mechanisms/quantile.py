@@ -18,6 +18,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
+from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, answered, written
 from agt.settings import schema
 
@@ -36,6 +37,8 @@ class CertifiedQuantile:
 
     name: ClassVar[str] = "certified_quantile"
     needs: ClassVar[Need] = "distance"
+    output: ClassVar[Output] = Output.NUMBER
+    spends: ClassVar[type[PureDP]] = PureDP
 
     @property
     def guarantee(self) -> PureDP:
