@@ -175,7 +175,8 @@ def release_objective(
         raise ConfigError(f"{len(erm.x)} records with (strength, clamp, width) = {given} are no problem of {shape}")
     noises = Noises.of(shape, guarantee.eps, guarantee.delta)
     weight = tilted_weights(erm, noises, shape.records, source, start)[None]
-    return ReleasedWeights(weight, guarantee, noises.described, source.simulated)
+    name = ObjectivePerturbation.name
+    return ReleasedWeights(weight, guarantee, noises.described, source.simulated, name)
 
 
 def tilted_weights(

@@ -275,7 +275,7 @@ class NoisyStatistics(GaussianWeights):
         weight = self.carried(head, centre, records.statistics(centre).noisy(noises, draw).solved(noises))
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
-        return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated)
+        return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated, self.name)
 
     @classmethod
     def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:

@@ -125,7 +125,7 @@ def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, sour
     """
     noise = gaussian_noise(moves, guarantee)
     released = noisy(theta, noise["sigma"], source)
-    return ReleasedWeights(released, guarantee, noise, source.simulated)
+    return ReleasedWeights(released, guarantee, noise, source.simulated, ReleaseWeights.name)
 
 
 def expected_accuracy(logits: np.ndarray, lengths: np.ndarray, labels: np.ndarray, sigma: float) -> float:

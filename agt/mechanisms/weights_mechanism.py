@@ -33,7 +33,7 @@ from agt.numeric import Randomness
 from agt.settings import validate
 from agt.training.batches import check_unit_rows
 
-_REGISTERED: dict[str, type["WeightsMechanism"]] = {}
+REGISTERED: dict[str, type["WeightsMechanism"]] = {}
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,14 @@ class ReleasedWeights:
         guarantee: of the release and of everything computed from it.
         noise: what was drawn with, by name (``WeightsMechanism.noise``).
         simulated: drawn from a seeded generator: no guarantee.
+        mechanism: the name of what drew them.
     """
 
     weight: np.ndarray
     guarantee: Guarantee
     noise: Mapping[str, float]
     simulated: bool
+    mechanism: str
 
     @property
     def described(self) -> dict[str, float]:
@@ -110,7 +112,7 @@ class WeightsMechanism:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        register(cls, _REGISTERED)
+        register(cls, REGISTERED)
 
     @classmethod
     def head_of(cls, model: Model) -> LinearModel:
@@ -255,4 +257,4 @@ def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:
         method = kind.accuracy_method
         return method.draws, int(method != EXACT), kind.name
 
-    return {kind.name: kind for kind in sorted(_REGISTERED.values(), key=rank)}
+    return {kind.name: kind for kind in sorted(REGISTERED.values(), key=rank)}
