@@ -1,8 +1,8 @@
 """Code that a configuration names by ``_target_``, and which of it may be imported.
 
 A record is a file that anybody may have written, so a name in it is imported only if it is agt's own
-(``is_own_code``), or if the user named the same code elsewhere (``trusting``). ``imported`` is the only way to a ``_target_``, so that
-code which forgets to say what the user trusts gets agt's own code and nothing else.
+(``is_own_code``), or if the user named the same code elsewhere (``trusting``). ``imported`` is the only way to a
+``_target_``, so that code which forgets to say what the user trusts gets agt's own code and nothing else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
