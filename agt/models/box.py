@@ -18,6 +18,7 @@ from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.facts import Fact, proved, void
 from agt.models.heads import layers_of
+from agt.models.shares import logistic_shares
 from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
@@ -158,6 +159,10 @@ class BoxModel(Trained):
         network = self._network()
         logits = self._shared(features, lambda x: network.logits(x, self.box.nominal).numpy())
         return signed_margins(gathered(logits, len(features)) - network.loss.threshold)
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] the sigmoid or softmax of the outputs."""
+        return logistic_shares(self.margins(features))
 
     def certify(
         self,

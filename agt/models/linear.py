@@ -29,6 +29,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
 from agt.models.box import GIVEN_THE_DRAW, Trained
 from agt.models.features import FeatureMap
+from agt.models.shares import logistic_shares
 from agt.models.store import (
     CONSTANTS,
     FEATURES,
@@ -132,6 +133,10 @@ class ClosedFormModel(Trained):
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
         return signed_margins(self._all_logits(features))
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] the sigmoid or softmax of the logits."""
+        return logistic_shares(self.margins(features))
 
     def certify(
         self,

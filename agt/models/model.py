@@ -31,6 +31,7 @@ from agt.models.box import BoxModel, Trained, initial_digest
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel, RemovalModel
 from agt.models.own_votes import OwnVotesModel
+from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
 from agt.models.votes import FlipModel, VotesModel
 from agt.problem import Problem, Settings
@@ -185,11 +186,21 @@ class EnsembleModel(Trained):
         class's share less the best other's."""
         if self._clip is not None:
             return self._summed(features, self._clip)[1][None]
-        labels = np.stack([member.predict(features) for member in self.members])
-        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
+        shares = self._vote_shares(features)
         if len(shares) == 2:
             return shares[1:] - 0.5
         return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] each class's share of the votes; of a vote of margins, the sigmoid of their clipped mean."""
+        if self._clip is not None:
+            return logistic_shares(self.margins(features))
+        return self._vote_shares(features).T
+
+    def _vote_shares(self, features: np.ndarray) -> np.ndarray:
+        """[C, n] the shares of members that answer each class."""
+        labels = np.stack([member.predict(features) for member in self.members])
+        return np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
 
     def _summed(self, features: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
         """``margin_labels`` of some queries."""
@@ -474,6 +485,9 @@ class Model(Protocol):
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] how likely, or how often voted for, each class is (agt/models/shares.py): the same scale of every kind."""
 
     def certify(
         self,

@@ -29,6 +29,7 @@ from agt.errors import UnsoundError
 from agt.facts import Fact, grounds, proved
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import ClosedFormModel, LinearModel, read_features
+from agt.models.shares import logistic_shares, shares_of_leads
 from agt.models.store import FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_tensors
 from agt.problem import Problem
 from agt.relations import RELATIONS
@@ -107,6 +108,10 @@ class Votes(ClosedFormModel):
         """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
         shares = count_votes(self.labels(phi), self.problem.classes).T / self.settings.ensemble.members
         return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] each class's share of the members' votes."""
+        return shares_of_leads(self.margins(features))
 
     def certify(
         self,
@@ -295,6 +300,12 @@ class FlipModel(VotesModel):
         if len(self.weight) > 1:
             return super().logits(phi)
         return np.ldexp(whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51)
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] of votes their shares; of one member, which has scores, their sigmoid or softmax."""
+        if len(self.weight) > 1:
+            return super().shares(features)
+        return logistic_shares(self.margins(features))
 
     @property
     def farthest(self) -> int:
