@@ -123,17 +123,16 @@ class MechanismConfig:
         Raises:
             ConfigError: no budget per query fits the total, or the mechanism does not take that many classes.
         """
-        eps = self.total.eps
-        delta = self.total.delta
         given = dict(self.given)
         if self.kind.output is Output.LABELS:
-            classes = given.setdefault("classes", classes)
-            if eps is not None:
-                budget = Budget(eps, delta, self.total.queries or queries)
-                return afford(self.kind, budget, classes)
-        elif eps is not None and self.kind.output is Output.WEIGHTS:
-            given |= self.kind.afford(eps, delta).parameters
-        elif eps is not None:
-            given["eps"] = eps
-        mechanism: AnyMechanism = validate(self.kind, given, "mechanism")
+            given.setdefault("classes", classes)
+        eps, delta = self.total.eps, self.total.delta
+        mechanism: AnyMechanism
+        if eps is None:
+            mechanism = validate(self.kind, given, "mechanism")
+        elif self.kind.output is Output.LABELS:
+            budget = Budget(eps, delta, self.total.queries or queries)
+            mechanism = afford(self.kind, budget, given["classes"])
+        else:
+            mechanism = self.kind.within(eps, delta, **given)
         return mechanism

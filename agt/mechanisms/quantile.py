@@ -10,7 +10,7 @@ Formal guarantees
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -20,7 +20,7 @@ from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
 from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, answered, written
-from agt.settings import schema
+from agt.settings import schema, validate
 
 
 @schema
@@ -39,6 +39,11 @@ class CertifiedQuantile:
     needs: ClassVar[Need] = "distance"
     output: ClassVar[Output] = Output.NUMBER
     spends: ClassVar[type[PureDP]] = PureDP
+
+    @classmethod
+    def within(cls, eps: float, delta: float, **settings: object) -> Self:
+        """Return the mechanism that a total affords: one number takes all of eps, and no delta."""
+        return validate(cls, {**settings, "eps": eps}, "mechanism")
 
     @property
     def guarantee(self) -> PureDP:

@@ -174,9 +174,10 @@ class WeightsMechanism:
         """Return what a release from this head draws with, all of it public.
 
         Returns:
-            By name: at least ``sigma``, the standard deviation of the noise on each weight (of the
-            noise that is drawn last, where there are several), and ``step``, which is
-            ``agt.numeric.step_of(sigma)``: weights are released as its multiples.
+            By name (no parameter of the guarantee, and no metric of a record): at least ``sigma``,
+            the standard deviation of the noise on each weight (of the noise that is drawn last,
+            where there are several), and ``step``, which is ``agt.numeric.step_of(sigma)``:
+            weights are released as its multiples.
 
         Raises:
             ConfigError: the budget is too little for this head; what to give instead is named.

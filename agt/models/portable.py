@@ -48,6 +48,7 @@ COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
 _DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}  # which alone have such a constant
 _NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
+_ANSWER_METRICS = {"n_queries", "proved", "simulated"}  # beside which a record of answers shows the noise
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
@@ -300,8 +301,10 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
     mechanism = node.get("mechanism", drawn_by(noise))
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
         raise ValueError(f"mechanism is {mechanism!r}, no name")
-    named = all(map(str.isidentifier, noise)) if "mechanism" in node else set(noise) <= _NOISE
-    if not {"sigma", "step"} <= set(noise) or not named or not numbers:
+    known = set(noise) <= _NOISE
+    if "mechanism" in node:  # which agt may never have heard of
+        known = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & set(noise)
+    if not {"sigma", "step"} <= set(noise) or not known or not numbers:
         raise ValueError("noise is described by other numbers")
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
         raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")
