@@ -34,12 +34,11 @@ from agt.mechanisms.claims import (
     Claim,
     Counting,
     Release,
-    WeightsMechanism,
-    head_of,
     prepare_labels,
     prepare_weights,
 )
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, problem_of
 from agt.models.ensemble import made_by
 from agt.models.erm import ErmKind
@@ -212,8 +211,8 @@ class Fitted:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
 
         Args:
-            mechanism: ObjectivePerturbation (agt/mechanisms/objective.py), NoisyStatistics
-                (agt/mechanisms/statistics.py) or ReleaseWeights (agt/mechanisms/weights.py).
+            mechanism: such as ReleaseWeights (agt/mechanisms/weights.py), or any other
+                ``WeightsMechanism``.
             delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
 
         Raises:
@@ -225,7 +224,7 @@ class Fitted:
         check_printable(self.model.problem.dataset, release.words())
         self._doubt(release)
         released = release.draw(SystemRandomness())
-        return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())
+        return Portable.of(mechanism.head_of(self.model), released, {}, release.words())
 
     def _doubt(self, release: Release[Any]) -> None:
         for line in release.doubts(self.model.problem.dataset.declared_size):

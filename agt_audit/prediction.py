@@ -49,6 +49,7 @@ from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
@@ -62,7 +63,7 @@ from agt_audit.mechanism import LabellingPair, between_roots, check_audited, inf
 from agt_audit.neighbours import labels_of, with_added, without
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import LedgerPayer, NoLedger
-from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
+from agt_cli.releasing.release import ReleaseRequest, release_file
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord

@@ -23,6 +23,7 @@ from agt.certificates.stability import ClosedForm, certify_linear
 from agt.mechanisms.claims import Labelling, OnProgress
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
@@ -62,7 +63,6 @@ from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
 from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights, weights_drawn
-from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
 from agt_cli.report.findings import CAUGHT, PASSED, Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord

@@ -36,8 +36,8 @@ from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.planning import Budget, Evidence, afford, weights_accuracy
-from agt.mechanisms.weights import noise_scale, weights_budget
+from agt.mechanisms.planning import Budget, Evidence, afford
+from agt.mechanisms.weights import ReleaseWeights, noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy
 from agt.numeric import SeededRandomness, labels_of
@@ -140,7 +140,7 @@ def trained_heads(
     if model is None:
         raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
     bench, test = _bench(entry, model), model.problem.dataset.test
-    exact = weights_accuracy(model, test.features, test.labels)
+    exact = ReleaseWeights.expectation(model, test.features, test.labels)
     queries, found = model.features(test.features, "float64"), []
 
     def right(weights: Weights) -> float:
@@ -148,8 +148,8 @@ def trained_heads(
 
     plain = right(train_sgd(bench, bench.single))
     for key in keys:
-        if key["series"] == EXACT and exact is not None:
-            measured = {"accuracy": exact(weights_budget(key["eps"], delta).mu)}
+        if key["series"] == EXACT:
+            measured = {"accuracy": exact(ReleaseWeights.within(key["eps"], delta))}
         elif isinstance(method := methods[key["series"]], Perturbation) and bench.classes != 2:
             continue
         else:

@@ -22,6 +22,7 @@ from agt.facts import Fact, proved, void
 from agt.models.heads import HeadBuilder, layers_of
 from agt.models.kind import CertificateKind
 from agt.models.model import Trained
+from agt.models.shares import logistic_shares
 from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
@@ -103,6 +104,10 @@ class BoxModel(Trained):
         network = self._network()
         logits = self._shared(features, lambda x: network.logits(x, self.box.nominal).numpy())
         return signed_margins(gathered(logits, len(features)) - network.loss.threshold)
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] the sigmoid or softmax of the outputs."""
+        return logistic_shares(self.margins(features))
 
     def certify(
         self,

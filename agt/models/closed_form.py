@@ -19,6 +19,7 @@ from agt.errors import ConfigError
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
 from agt.models.model import Trained
+from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
@@ -159,6 +160,10 @@ class ClosedFormModel(Trained):
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
         return signed_margins(self._all_logits(features))
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] the sigmoid or softmax of the logits."""
+        return logistic_shares(self.margins(features))
 
     def certify(
         self,

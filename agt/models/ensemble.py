@@ -20,6 +20,7 @@ from agt.data.records import Records, fingerprint
 from agt.distributed import group
 from agt.facts import proved
 from agt.models.model import Model, Trained
+from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
 from agt.problem import Problem
 from agt.provenance import surroundings
@@ -165,11 +166,21 @@ class EnsembleModel(Trained):
         class's share less the best other's."""
         if self._clip is not None:
             return self._summed(features, self._clip)[1][None]
-        labels = np.stack([member.predict(features) for member in self.members])
-        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
+        shares = self._vote_shares(features)
         if len(shares) == 2:
             return shares[1:] - 0.5
         return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] each class's share of the votes; of a vote of margins, the sigmoid of their clipped mean."""
+        if self._clip is not None:
+            return logistic_shares(self.margins(features))
+        return self._vote_shares(features).T
+
+    def _vote_shares(self, features: np.ndarray) -> np.ndarray:
+        """[C, n] the shares of members that answer each class."""
+        labels = np.stack([member.predict(features) for member in self.members])
+        return np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
 
     def _summed(self, features: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
         """``margin_labels`` of some queries."""

@@ -101,6 +101,9 @@ class Model(Protocol):
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
 
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] how likely, or how often voted for, each class is (agt/models/shares.py): the same scale of every kind."""
+
     def certify(
         self,
         features: np.ndarray,

@@ -33,6 +33,7 @@ from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, whole
 from agt.models.linear import LinearModel
 from agt.models.own_votes import OwnVotesKind
+from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_tensors
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
@@ -218,6 +219,12 @@ class FlipModel(VotesModel):
         if len(self.weight) > 1:
             return super().logits(phi)
         return np.ldexp(whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51)
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] of votes their shares; of one member, which has scores, their sigmoid or softmax."""
+        if len(self.weight) > 1:
+            return super().shares(features)
+        return logistic_shares(self.margins(features))
 
     @property
     def farthest(self) -> int:

@@ -21,6 +21,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact, grounds, proved
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
+from agt.models.shares import shares_of_leads
 from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
@@ -149,6 +150,10 @@ class Votes(ClosedFormModel):
         """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
         shares = count_votes(self.labels(phi), self.problem.classes).T / self.settings.ensemble.members
         return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] each class's share of the members' votes."""
+        return shares_of_leads(self.margins(features))
 
     def certify(
         self,

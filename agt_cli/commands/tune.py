@@ -14,13 +14,13 @@ from pydantic import Field
 from agt.data.dataset import PublicRows
 from agt.data.records import UNLABELLED, DataError, Records
 from agt.errors import ConfigError, nearest
+from agt.mechanisms.mechanism_config import TotalConfig
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
 from agt.settings import schema, validate
 from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, words_of, write_experiment
 from agt_cli.configuration import chosen_options
-from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import tune_report

@@ -20,6 +20,7 @@ from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
+from agt.certificates.votes import VoteCertificates
 from agt.errors import UnsoundError
 from agt.models.closed_form import read_features
 from agt.models.erm import ErmKind
@@ -133,6 +134,27 @@ def test_it_answers_with_labels_distances_and_margins(name: str) -> None:
         assert np.array_equal(margins[0] > 0, labels == 1)
     else:
         assert (margins[labels, np.arange(len(queries))] >= 0).all()
+
+
+@examples
+def test_shares_of_every_kind_are_on_one_scale(name: str) -> None:
+    """Shares of votes where members vote; elsewhere probabilities whose log odds are the margins. None is patched."""
+    model, certificates, queries = fitted(name).model, known(name), EXAMPLES[name].queries
+    shares, margins = model.shares(queries), model.margins(queries)
+    assert shares.shape == (len(queries), model.problem.classes)
+    assert (shares >= 0).all()
+    assert shares.sum(axis=1) == pytest.approx(np.ones(len(queries)))
+    assert np.array_equal(shares.round(12).argmax(axis=1), certificates.prediction)
+    voted = isinstance(certificates, VoteCertificates) and len(certificates.members) > 1
+    if voted and not certificates.by_margins:
+        counted = [(certificates.members == label).mean(axis=0) for label in range(model.problem.classes)]
+        assert pytest.approx(np.stack(counted)) == shares.T
+        return
+    odds = np.log(np.maximum(shares, 1e-300))
+    best_other = np.stack([np.delete(odds, label, axis=1).max(axis=1) for label in range(odds.shape[1])])
+    lead = odds.T - best_other
+    inner = np.abs(margins) < 30  # beyond, a probability is 1 to the last digit
+    assert (lead[1:] if len(margins) == 1 else lead)[inner] == pytest.approx(margins[inner], abs=1e-6)
 
 
 @examples

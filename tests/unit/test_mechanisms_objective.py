@@ -28,7 +28,7 @@ from agt.mechanisms.objective import (
     release_objective,
     tilt_noise,
 )
-from agt.mechanisms.planning import weights_on_offer
+from agt.mechanisms.planning import weights_options
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.own_votes import OwnVotesKind, OwnVotesModel
@@ -158,8 +158,9 @@ def test_released_through_the_library() -> None:
     assert release.spent == (
         "for any number of queries: (2, 1e-05)-differentially private in all, by the basic composition",
     )
-    assert (released.tilt, released.sigma) == (mechanism.noises(model).tilt, mechanism.noises(model).scale)
-    assert not np.fmod(released.weight, released.step).any()
+    noises = mechanism.noises(model)
+    assert (released.noise["tilt"], released.noise["sigma"]) == (noises.tilt, noises.scale)
+    assert not np.fmod(released.weight, released.noise["step"]).any()
     assert labels_from(model, ball(5, 2)[0])(released).shape == (5,)
     again = [prepare_weights(model, mechanism).draw(SeededRandomness(0)).weight for _ in range(2)]
     assert (again[0] == again[1]).all()
@@ -182,8 +183,8 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
     weights = [release.draw(SeededRandomness(0)).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
     queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
-    offered = [weights_on_offer(model, queries, labels)[mechanism.name] for model in (votes, erm)]
-    expected = [way.expected(mechanism.guarantee) for way in offered]
+    options = [weights_options(model, queries, labels)[mechanism.name] for model in (votes, erm)]
+    expected = [option.expectation(mechanism) for option in options]
     assert expected[0] == pytest.approx(expected[1], abs=1e-6)
 
 
@@ -208,7 +209,7 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(
         votes, queries = voting(**settings), ball(5, 2, 1)[0]
     with pytest.raises(ConfigError, match=re.escape(part)):
         prepare_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
-    offered = weights_on_offer(votes, queries, np.zeros(5, dtype=int))
+    offered = weights_options(votes, queries, np.zeros(5, dtype=int))
     assert ObjectivePerturbation.name not in offered, "nor does a plan offer it"
 
 
