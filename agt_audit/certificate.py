@@ -43,6 +43,7 @@ from agt_audit.neighbours import (
     Terms,
     bisected,
     edits_of,
+    kinds_of,
     neighbour_of,
     neighbouring,
     neighbours_of,
@@ -397,8 +398,9 @@ def ks_apart(edit: Edited, relation: str) -> int:
     """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
     # A unit that stays is gone as it was and comes as it is, in one k.
-    one_way = {*edits_of(relation)} <= {EditKind.LEAVES, EditKind.COMES}
-    return gone + come if one_way else max(gone, come)
+    one_way = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
+    units = max(map(len, edits_of(relation)))
+    return math.ceil((gone + come if one_way else max(gone, come)) / units)
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
