@@ -43,6 +43,7 @@ from agt_audit.neighbours import (
     Terms,
     bisected,
     edits_of,
+    kinds_of,
     neighbour_of,
     neighbouring,
     neighbours_of,
@@ -199,16 +200,22 @@ class BoxBounds(Bounds):
         return farthest
 
 
-class BallBounds(Bounds):
-    """All weights are bounded together, by a radius for each k."""
+class HeadBounds(Bounds):
+    """A linear head: all weights are bounded together, by a radius for each k; of one classifier for
+    each class, each of them."""
 
     @staticmethod
-    def parameters(model: Any) -> Mapping[str, Tensor]:
-        """The weights, of a network the first."""
+    def parameters(model: LinearModel) -> Mapping[str, Tensor]:
+        """The weights."""
         return {"weight": model.trained.weight}
 
+    @staticmethod
+    def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Of a head with other weights."""
+        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
+
     @classmethod
-    def within(cls, model: Any, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
+    def within(cls, model: LinearModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
         """To the edge of the ball, or nearly."""
         radius = cls.radius(model, k)
 
@@ -219,40 +226,18 @@ class BallBounds(Bounds):
         return down if np.isfinite(radius) else None
 
     @classmethod
-    def shares(cls, mine: Any, theirs: Any, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``."""
+    def shares(cls, mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``; the distance is rounded down."""
         radius = cls.radius(mine, k)
-        return {"weight": cls.distance(mine, theirs) / radius} if np.isfinite(radius) else None
-
-    @classmethod
-    def distance(cls, mine: Any, theirs: Any) -> float:
-        """How far apart two models' weights are, rounded down."""
-        return float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
-
-    @staticmethod
-    def length(model: Any, weight: Tensor) -> Tensor:
-        """[J, 1] or [1, 1]: what a radius bounds."""
-        return torch.linalg.vector_norm(weight).reshape(1, 1)
-
-    @staticmethod
-    def radius(model: Any, k: int) -> float:
-        """Infinite where no bound is kept."""
-        raise NotImplementedError
-
-
-class HeadBounds(BallBounds):
-    """A linear head, which a sensitivity bounds: of one classifier for each class, each of them."""
-
-    @staticmethod
-    def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Of a head with other weights."""
-        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
+        distance = float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
+        return {"weight": distance / radius} if np.isfinite(radius) else None
 
     @staticmethod
     def length(model: LinearModel, weight: Tensor) -> Tensor:
-        """As of a ball."""
-        each = model.trained.loss.kind == "one_vs_all"
-        return torch.linalg.vector_norm(weight, dim=1, keepdim=True) if each else BallBounds.length(model, weight)
+        """[J, 1] or [1, 1]: what a radius bounds."""
+        if model.trained.loss.kind == "one_vs_all":
+            return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
+        return torch.linalg.vector_norm(weight).reshape(1, 1)
 
     @staticmethod
     def radius(model: LinearModel, k: int) -> float:
@@ -399,8 +384,9 @@ def ks_apart(edit: Edited, relation: str) -> int:
     """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
     # A unit that stays is gone as it was and comes as it is, in one k.
-    one_way = {*edits_of(relation)} <= {EditKind.LEAVES, EditKind.COMES}
-    return gone + come if one_way else max(gone, come)
+    one_way = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
+    units = max(map(len, edits_of(relation)))
+    return math.ceil((gone + come if one_way else max(gone, come)) / units)
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------

@@ -56,26 +56,25 @@ class EditKind(Enum):
     RELABELLED = "a unit gets another label"
 
 
-_EITHER = (*2 * (EditKind.LEAVES,), *3 * (EditKind.COMES,))
-_IN_PAIRS = (*3 * (EditKind.REPLACED,), EditKind.LEAVES, EditKind.COMES)
-EDITS = {
-    "add_remove": _EITHER,
-    "remove": (EditKind.LEAVES,),
-    "substitute": _IN_PAIRS,
-    "flip": (EditKind.RELABELLED,),
-    "perturb": (EditKind.MOVES,),
-    "paper_privacy": _IN_PAIRS,
-    "paper_unlearning": (EditKind.LEAVES,),
+_LEAVES, _COMES, _REPLACED = (EditKind.LEAVES,), (EditKind.COMES,), (EditKind.REPLACED,)
+EDITS: dict[str, tuple[tuple[EditKind, ...], ...]] = {
+    "add_remove": (_LEAVES, _LEAVES, _COMES, _COMES, _COMES),
+    "remove": (_LEAVES,),
+    "substitute": (_REPLACED, _REPLACED, _REPLACED, _LEAVES, _COMES),
+    "flip": ((EditKind.RELABELLED,),),
+    "perturb": ((EditKind.MOVES,),),
+    "paper_privacy": (_REPLACED, _REPLACED, _REPLACED, _LEAVES, _COMES),
+    "paper_unlearning": (_LEAVES,),
 }
-"""Relation -> what one k does, each kind as often as it is tried.
+"""Relation -> edits of one k, each as often as it is tried, and what each does one after another.
 
 It is written down here once more, as an audit that asked the rules (agt/relations/) would repeat
 their mistakes. One side alone is within one k of those that replace."""
 _PROBED = 2**20  # names may be probed at once: they are no batch
 
 
-def edits_of(relation: str) -> tuple[EditKind, ...]:
-    """Return what one k of a relation does in an attack.
+def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
+    """Return the edits of one k of a relation in an attack.
 
     Raises:
         ConfigError: the table has no such relation, so that nothing may be tried on it.
@@ -88,9 +87,14 @@ def edits_of(relation: str) -> tuple[EditKind, ...]:
     return EDITS[relation]
 
 
+def kinds_of(relation: str) -> set[EditKind]:
+    """Return all that edits of a relation do; raises as ``edits_of``."""
+    return {kind for edit in edits_of(relation) for kind in edit}
+
+
 def replaces(relation: str) -> bool:
     """Return whether one k of a relation may take one unit out and put another in."""
-    return EditKind.REPLACED in edits_of(relation)
+    return EditKind.REPLACED in kinds_of(relation)
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -147,6 +151,18 @@ class Edited:
     come: tuple[Records, ...] = ()
     distance: int = 0
     story: tuple[str, ...] = ()
+
+    def changed(self, leaving: str | None, newcomer: Records | None, story: str) -> "Edited":
+        """Return the neighbour without a unit, and with a newcomer, where there are such.
+
+        Args:
+            story: what this does, in words.
+        """
+        gone = self.gone
+        if leaving is not None:
+            gone = np.union1d(gone, np.flatnonzero(self.base.units == leaving))
+        come = self.come if newcomer is None else (*self.come, newcomer)
+        return replace(self, gone=gone, come=come, story=(*self.story, story))
 
     @property
     def records(self) -> Records:
@@ -340,29 +356,31 @@ class Editor:
     def step(self, of: Edited, target: Target) -> Edited:
         """One k further: what the relation counts as one."""
         edits = edits_of(self.terms.relation)
-        kind = edits[self.rng.integers(len(edits))]
+        made = replace(of, distance=of.distance + 1, story=())
+        for kind in edits[self.rng.integers(len(edits))]:
+            made = self._done(kind, made, target)
+        return replace(made, story=(*of.story, " ".join(made.story) or "nobody"))
+
+    def _done(self, kind: EditKind, of: Edited, target: Target) -> Edited:
+        """Return a neighbour after one thing more was done."""
         if kind is EditKind.MOVES:
             return self._moved(of, target)
         if kind is EditKind.RELABELLED:
             return self._relabelled(of, target)
         leaving, why = (None, "") if kind is EditKind.COMES else self._leaving(of, target)
-        story = [] if leaving is None else [f"less {why}"]
-        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
-        comers = of.come
-        if kind is not EditKind.LEAVES:
-            newcomer, manner = self._newcomer(of, leaving, target)
-            comers = (*comers, newcomer)
-            story.append(f"plus {manner}")
-        return replace(of, gone=left, come=comers, distance=of.distance + 1, story=(*of.story, " ".join(story) or "nobody"))
+        made = of if leaving is None else of.changed(leaving, None, f"less {why}")
+        if kind is EditKind.LEAVES:
+            return made
+        newcomer, manner = self._newcomer(of, leaving, target)
+        return made.changed(None, newcomer, f"plus {manner}")
 
     def repeated(self, of: Edited) -> Edited:
         """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
         replaces. Where records stay, another edit."""
         target = Target(np.zeros(self.terms.low.size), 0)
-        if not {EditKind.COMES, EditKind.REPLACED} & {*edits_of(self.terms.relation)}:
+        if not {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.terms.relation):
             return self.step(of, target)
         leaving, why = self._leaving(of, target) if replaces(self.terms.relation) else (None, "")
-        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
         self.made += 1
         rows, prefix = of.come[-1], f"audit{self.made}"
         fresh = replace(
@@ -371,12 +389,11 @@ class Editor:
         names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
         gone = "" if leaving is None else f"less {why} "
-        return replace(
-            of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
-        )
+        made = of.changed(leaving, twin, f"{gone}plus the same again")
+        return replace(made, distance=of.distance + 1)
 
     def _moved(self, of: Edited, target: Target) -> Edited:
-        """One k further: a unit that had not moved moves within the ball, mostly to a corner of it."""
+        """A unit that had not moved moves within the ball, mostly to a corner of it."""
         radius = self.terms.radius
         assert radius is not None  # RelationConfig
         unit, why = self._leaving(of, target)
@@ -390,32 +407,24 @@ class Editor:
             signs = self.uphill(there) * (1 if way == "uphill" else -1)
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
         moved = replace(there, features=(there.features + share * radius * signs).astype(there.features.dtype))
-        gone, story = np.union1d(of.gone, rows), (*of.story, f"{why} moved {way}")
-        return replace(of, gone=gone, come=(*of.come, moved), distance=of.distance + 1, story=story)
+        return of.changed(unit, moved, f"{why} moved {way}")
 
     def _relabelled(self, of: Edited, target: Target) -> Edited:
-        """Return a neighbour one k further: a unit that had its own label gets another.
+        """Return a neighbour in which a unit that had its own label has another.
 
         Mostly it is the label that the last relabelled unit got, so that several push one way.
         """
         unit, why = self._leaving(of, target)
         if unit is None:
-            return replace(of, distance=of.distance + 1, story=(*of.story, "nobody"))
-        rows = np.flatnonzero(of.base.units == unit)
-        before = of.base.take(rows)
+            return of
+        before = of.base.take(of.base.units == unit)
         last = of.come[-1].labels[0] if of.come and self.rng.random() < 0.7 else None
         labels = []
         for label in before.labels.tolist():
             others = [other for other in range(self.terms.classes) if other != label]
             labels.append(last if last in others else int(self.rng.choice(others)))
         relabelled = replace(before, labels=np.array(labels, dtype=before.labels.dtype))
-        return replace(
-            of,
-            gone=np.union1d(of.gone, rows),
-            come=(*of.come, relabelled),
-            distance=of.distance + 1,
-            story=(*of.story, f"{why} relabelled"),
-        )
+        return of.changed(unit, relabelled, f"{why} relabelled")
 
     def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
         """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""

@@ -637,14 +637,11 @@ class _Audit:
         prepared = replace(base, loaded=dataset, dataset=dataset)
         return self.stage.train(self.opened.trained.finished.config, prepared, self.settings)
 
-    def _best(
-        self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool, natural: np.ndarray | None = None
-    ) -> Scene:
+    def _best(self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool) -> Scene:
         """The pair and the query of which most is expected."""
         scenes = []
         for sides in made:
-            pair = LabellingPair(*map(self._labelling, sides))
-            queries = self.natural if natural is None else natural
+            pair, queries = LabellingPair(*map(self._labelling, sides)), self.natural
             if chosen:
                 found = between_roots(pair, self.natural, self.rng)
                 queries = found if len(found) else queries

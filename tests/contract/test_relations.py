@@ -17,6 +17,7 @@ from synthetic import make_head, make_recipe, make_records, make_training, refus
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.relations.mean import MeanRelation
+from agt.relations.names import ENTRIES
 from agt.relations.relation import BoundSums, Relation
 from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
@@ -201,6 +202,24 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
     assert "up to k units of up to 3 records" in RELATIONS[name].ball_of(3)
     assert "one record " in RELATIONS[name].neighbours(1)
     assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhere(name: str) -> None:
+    radius = 0.25 if ENTRIES[name].takes_radius else None
+    assert RelationConfig(name, radius=radius).radius == radius
+    assert ("0.25" in RELATIONS[name].ball_of(1, 0.25)) == ENTRIES[name].takes_radius
+    with pytest.raises(ConfigError, match=r"relation\.radius"):
+        RelationConfig(name, radius=None if radius else 0.25)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_its_edits_are_those_of_this_suite(name: str) -> None:
+    """What is stated of an edit is what this suite says of it: none is missing, and none is larger."""
+    counts = range(MOST_UNITS + 1)
+    allowed = {(gone, come) for gone, come in product(counts, counts) if gone + come and EDITS[name](gone, come, 1)}
+    assert set(RELATIONS[name].edits) <= allowed
+    assert all(any(gone <= edit.removed and come <= edit.added for edit in RELATIONS[name].edits) for gone, come in allowed)
 
 
 def test_public_records_never_leave() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import agt
-from agt.certificates.flips import flips_to_answer, flips_to_turn
+from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import Declared, dataset_of
@@ -130,7 +130,7 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
-        price = flips_to_turn(pull[None], given, answers[here], classes, 9)
+        price = of_others(flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here])
         assert price[0] == apart.min(initial=9)
 
 
@@ -147,7 +147,7 @@ def test_flips_to_an_answer_move_by_one() -> None:
         assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
         assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
         turns = [
-            flips_to_turn(pull[None], given, answer[None], classes, 9)[0]
+            of_others(flips_to_beat(pull[None], given, answer[None], classes, 9), answer[None])[0]
             for given, answer in zip(every, answers, strict=True)
         ]
         assert np.array_equal(np.sort(prices, axis=0)[1], turns)
