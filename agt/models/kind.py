@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agt.training.linear import LinearTrained
     from agt.unlearning.promise import Promise, Removal
 
-BoundedQuantity = Literal["parameters", "norm", "votes"]
+BoundedQuantity = Literal["each parameter", "norm", "vote counts"]
 UnreadReason = Literal[
     "minimum",
     "own loss",
@@ -94,7 +94,7 @@ class CertificateKind:
     name: str = ""
     features: FeaturesConfig = FeaturesConfig()
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    bounded: ClassVar[BoundedQuantity] = "parameters"
+    bounded: ClassVar[BoundedQuantity] = "each parameter"
     covers_every_k: ClassVar[bool] = False
     covers_retraining: ClassVar[bool] = False
     trains_in_steps: ClassVar[bool] = True
