@@ -289,9 +289,10 @@ class CertificateKind:
         Methods that need no certificate (``retrain``), or only note a request (``certificate``),
         are for every kind: the first of them that is listed is what ``method=auto`` falls back to.
         """
-        own = (self.own_erasure,) if self.own_erasure else ()
-        shards = ("sisa",) if self.has_member_models(settings.ensemble) else ()
-        return (*own, *shards, "retrain", "certificate")
+        for_every_kind = ("retrain", "certificate")
+        if self.has_member_models(settings.ensemble):
+            return ("sisa", *for_every_kind)
+        return (self.own_erasure, *for_every_kind) if self.own_erasure else for_every_kind
 
     def remove_records(self, model: "Model", erased: "Records", count: int) -> "tuple[Model, Removal]":
         """Remove records from a model by the kind's own method.

@@ -3,7 +3,9 @@
 import inspect
 import json
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import agt
@@ -12,7 +14,7 @@ from agt.models.kinds import KINDS, certificate_config
 from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, TrainingConfig, plain_of, validate
-from agt.store import as_json
+from agt.store import Folder, NewFolder, as_json
 from agt.training.ensemble import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.choices import _UNREAD
@@ -198,3 +200,33 @@ def test_a_relation_of_labels_is_covered_by_a_proof_or_refused(name: str) -> Non
             assert relation in str(error) or name in str(error)
         else:
             assert made.certificate == settings.certificate
+
+
+@names
+def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it_says(name: str, tmp_path: Path) -> None:
+    model = fitted(name).model
+    kind, dataset = model.problem.settings.certificate, model.problem.dataset
+    if not kind.own_erasure:
+        return
+    erased, remaining = dataset.train.take(np.arange(3)), dataset.train.take(np.arange(3, 42))
+    problem = model.problem.on(dataset.with_shard(remaining, dataset.declared_size))
+    now, removal = kind.remove_records(model.with_problem(problem), erased, 3)
+    removed, trained = now.removable_weights, kind.fit(problem).removable_weights
+    assert removed is not None
+    assert trained is not None
+    assert np.linalg.norm(removed.weight - trained.weight) <= removed.distance + trained.distance
+    assert np.linalg.norm(removed.weight - model.removable_weights.weight) > 0, "three records count"
+    assert (removal.promise.method, removal.records) == (kind.own_erasure, 3)
+
+    folder = NewFolder(tmp_path / "model", "test")
+    now.save(folder)
+    folder.finish()
+    reader = Folder.open(tmp_path / "model", "test")
+    bounds = kind.removal_bounds(reader)
+    assert bounds.spent == removal.allowance.spent <= bounds.total == removal.allowance.total
+    promised = kind.removal_promise(reader, bounds.spent)
+    assert (promised.exact, promised.eps, promised.within) == (
+        removal.promise.exact,
+        removal.promise.eps,
+        removal.promise.within,
+    )
