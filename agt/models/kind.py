@@ -328,10 +328,10 @@ class CertificateKind:
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """Whether the weights, or their loss, carry noise: none, from a recorded seed, or drawn."""
+        """Where noise on the weights, or in their loss, comes from: a recorded seed, or the system."""
         return "none"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """Whether noise is drawn once, in training, and every later state is made with the same."""
+        """True where noise is drawn once, in training, so that every later state is made with it."""
         return False
