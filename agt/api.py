@@ -329,7 +329,7 @@ def fit(
             network needs ``epochs``, ``lr`` and ``clip``: no defaults serve one.
         activation: of hidden layers given by width; None: relu.
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
-            models), or its settings (settings.py); None: stability for a linear head, box for any other, votes where a
+            models), or its settings (models/kinds.py); None: stability for a linear head, box for any other, votes where a
             ``learner`` is given.
         learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.

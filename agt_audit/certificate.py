@@ -66,11 +66,11 @@ EDITS_AT_ONCE = 64  # made before the next are made from those that went farthes
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
-    "parameters": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
+    "each parameter": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
 }
 """What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
-ON_RECORD = {"parameters": "parameters and boxes"}
-BOUND = {"parameters": "the box of k"}
+ON_RECORD = {"each parameter": "parameters and boxes"}
+BOUND = {"each parameter": "the box of k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed

@@ -299,7 +299,7 @@ class Terms:
         weight: [steps] what a constant gradient in each step moves the parameters by, in the end.
         ensemble: who is in which shard.
         low, high: [...] the least and greatest of each feature of a record.
-        boxes: parameters are bounded one by one, so that a newcomer hurts most in a corner.
+        bounds_each_parameter: parameters are bounded one by one, so that a newcomer hurts most in a corner.
         radius: how far features may move, where they alone do.
     """
 
@@ -311,7 +311,7 @@ class Terms:
     ensemble: EnsembleConfig
     low: np.ndarray
     high: np.ndarray
-    boxes: bool
+    bounds_each_parameter: bool
     radius: float | None = None
 
     @classmethod
@@ -329,7 +329,7 @@ class Terms:
         plan = recipe.plan(problem.trained_on)
         return cls(
             settings.relation.name, settings.relation.unit_rows, problem.classes, plan, weights(recipe.training, plan),
-            settings.ensemble, low, high, settings.certificate.bounded == "parameters", settings.relation.radius,
+            settings.ensemble, low, high, settings.certificate.bounded == "each parameter", settings.relation.radius,
         )  # fmt: skip
 
 
@@ -482,7 +482,7 @@ class Editor:
         if way != "against":
             signs, label = rng.choice([-1.0, 1.0], terms.low.size), int(rng.choice([any_label, *others]))
             return self._corner(signs, size), label, size
-        if terms.boxes and rng.random() < 0.7:
+        if terms.bounds_each_parameter and rng.random() < 0.7:
             direction, label = self._corner(np.sign(target.query), size), int(rng.choice(others))
             turned = self._corner(-np.sign(target.query), size)
         else:

@@ -381,7 +381,8 @@ class ReplayedRelease:
         if mechanism is None:
             noise = cast(NoiseConfig, self.model.problem.settings.noise)
             claimed = ApproximateDP(noise.epsilon, noise.delta)
-            first, second = (partial(publish_training, cast(BoxModel, side)) for side in sides)
+            networks = [side.boxed_network for side in sides]
+            first, second = (partial(publish_training, network) for network in networks if network is not None)
             return replay("training with noise inside", claimed, first, second, where)
         options: dict[str, Any] = {}
         if isinstance(mechanism, Mechanism):

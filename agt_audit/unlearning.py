@@ -656,7 +656,7 @@ class Sides:
         """What every attack on the method shows."""
         if self.unfit:
             return (not_tested(self.words, "see agt unlearn", self.unfit),), ()
-        votes = self.opened.trained.settings.certificate.bounded == "votes"
+        votes = self.opened.trained.settings.certificate.bounded == "vote counts"
         attacks = list(forget.attacks(self.method == "sisa" or votes))
         with console.progress(f"method={self.method}", "attack") as report:
             return audit_unlearning(

@@ -310,7 +310,7 @@ def answers(
     if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
         frame["gap"] = certificates.tally
         frame["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
-    return frame, () if model.problem.settings.certificate.bounded == "votes" else certificates.ks
+    return frame, () if model.problem.settings.certificate.bounded == "vote counts" else certificates.ks
 
 
 KEY = "halves"  # public key of the hash

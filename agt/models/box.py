@@ -49,6 +49,11 @@ class BoxModel(Trained):
     box: Box
     plan: BatchPlan
 
+    @property
+    def boxed_network(self) -> "BoxModel":
+        """Itself."""
+        return self
+
     def save(self, store: FileWriter) -> None:
         """model.safetensors and bounds/; of a network of the user's own, network.json too."""
         if self.settings.model.facts:

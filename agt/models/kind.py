@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agt.training.linear import LinearTrained
     from agt.unlearning.promise import Promise, Removal
 
-BoundedQuantity = Literal["parameters", "norm", "votes"]
+BoundedQuantity = Literal["each parameter", "norm", "vote counts"]
 UnreadReason = Literal[
     "minimum",
     "own loss",
@@ -94,7 +94,7 @@ class CertificateKind:
     name: str = ""
     features: FeaturesConfig = FeaturesConfig()
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    bounded: ClassVar[BoundedQuantity] = "parameters"
+    bounded: ClassVar[BoundedQuantity] = "each parameter"
     covers_every_k: ClassVar[bool] = False
     covers_retraining: ClassVar[bool] = False
     trains_in_steps: ClassVar[bool] = True
@@ -289,9 +289,10 @@ class CertificateKind:
         Methods that need no certificate (``retrain``), or only note a request (``certificate``),
         are for every kind: the first of them that is listed is what ``method=auto`` falls back to.
         """
-        own = (self.own_erasure,) if self.own_erasure else ()
-        shards = ("sisa",) if self.has_member_models(settings.ensemble) else ()
-        return (*own, *shards, "retrain", "certificate")
+        for_every_kind = ("retrain", "certificate")
+        if self.has_member_models(settings.ensemble):
+            return ("sisa", *for_every_kind)
+        return (self.own_erasure, *for_every_kind) if self.own_erasure else for_every_kind
 
     def remove_records(self, model: "Model", erased: "Records", count: int) -> "tuple[Model, Removal]":
         """Remove records from a model by the kind's own method.
@@ -327,10 +328,10 @@ class CertificateKind:
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """Whether the weights, or their loss, carry noise: none, from a recorded seed, or drawn."""
+        """Where noise on the weights, or in their loss, comes from: a recorded seed, or the system."""
         return "none"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """Whether noise is drawn once, in training, and every later state is made with the same."""
+        """True where noise is drawn once, in training, so that every later state is made with it."""
         return False

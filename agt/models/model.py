@@ -18,6 +18,7 @@ from agt.training.loop import OnProgress
 from agt.training.noise import NoisePlan
 
 if TYPE_CHECKING:
+    from agt.models.box import BoxModel
     from agt.models.linear import LinearModel
 
 
@@ -71,6 +72,10 @@ class Model(Protocol):
     @property
     def linear_head(self) -> "LinearModel | None":
         """Itself, where it is one linear head, whose weights may be released with noise."""
+
+    @property
+    def boxed_network(self) -> "BoxModel | None":
+        """Itself, where it is one network with a box for each parameter, whose steps may carry noise."""
 
     @property
     def release_head(self) -> "LinearModel | None":
@@ -189,6 +194,11 @@ class Trained:
     @property
     def linear_head(self) -> "LinearModel | None":
         """None: it is not one linear head."""
+        return None
+
+    @property
+    def boxed_network(self) -> "BoxModel | None":
+        """None: it has no boxes, or several networks."""
         return None
 
     @property

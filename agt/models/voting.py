@@ -36,7 +36,7 @@ MOST_CLASSES = 2**15 - 1  # that a vote, of 16 bits, names
 class VotingKind(ClosedFormKind):
     """A kind whose members are one model, and none has a certificate of its own."""
 
-    bounded: ClassVar[BoundedQuantity] = "votes"
+    bounded: ClassVar[BoundedQuantity] = "vote counts"
     covers_retraining = True
 
     @property

@@ -24,7 +24,7 @@ from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import UNLABELLED, Records
 from agt.facts import Standing
-from agt.models.kind import CertificateKind
+from agt.models.kind import BoundedQuantity, CertificateKind
 from agt.models.model import Model
 from agt.problem import Settings
 from agt.relations import RELATIONS
@@ -179,27 +179,34 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
     return markdown_table(("metric", "value"), rows)
 
 
+_TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
+    "each parameter": ("with bounds", "{on}, with bounds on the parameters for k up to {k_max}."),
+    "vote counts": (
+        "votes",
+        "{on}, each in one of {members} shards, with a small model for each: {counted}. Every constant: `votes.json`.",
+    ),
+    "norm": (
+        "a linear head",
+        "{on}. One k moves the parameters by at most {moved_by_one_k:.4g} in norm, whatever the data: stable distances "
+        "follow in closed form, for every k at once, and so does the noise that a release of the weights takes. Every "
+        "constant: `stability.json`.",
+    ),
+}
+"""What a certificate bounds -> (what was trained, how far a k reaches in it)."""
+
+
 def _trained(
     record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
     """(what was trained, how far a k reaches in it)."""
-    on = f"Trained on {len(dataset.train):,} records"
-    if certificate.bounded == "parameters":
-        return "with bounds", f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-    if certificate.bounded == "votes":
-        counted = (
-            "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
-            if RELATIONS[relation.name].counts_label_flips
-            else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
-        )
-        shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
-        return "votes", f"{shards}: {counted}. Every constant: `votes.json`."
-    moved = float(record.metrics["moved_by_one_k"])
-    return "a linear head", (
-        f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
-        "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
-        "`stability.json`."
+    counted = (
+        "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
+        if RELATIONS[relation.name].counts_label_flips
+        else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
     )
+    kind, how = _TRAINED[certificate.bounded]
+    on = f"Trained on {len(dataset.train):,} records"
+    return kind, how.format(on=on, counted=counted, **record.metrics)
 
 
 def counts_section(relation: RelationConfig) -> list[str]:

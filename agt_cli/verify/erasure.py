@@ -29,7 +29,7 @@ from agt_cli.report.replaced import check_not_replaced, home_of
 from agt_cli.unlearn.account import OUTSIDE, ErasureReport, read_account
 from agt_cli.unlearn.erasure import account_lines, derive_account
 from agt_cli.unlearn.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
-from agt_cli.unlearn.methods import OWNERS
+from agt_cli.unlearn.methods import METHODS, OWNERS
 from agt_cli.verify.folders import Record, first_difference
 
 OLD_SIGNATURE = "account.sig"
@@ -108,10 +108,13 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
-    """The guarantee and the budget of a Newton step, by the run's settings and by what it left."""
-    if account.done.method not in OWNERS:
+    """The guarantee and the budget of a kind's own method, by the run's settings and by what it left."""
+    method = account.done.method
+    if method not in METHODS:
+        raise Broken(f"{ACCOUNT_FILE} names method={method}, which this agt has not")
+    if method not in OWNERS:
         return
-    bounds = removal_bounds(run, account.done.method)
+    bounds = removal_bounds(run, method)
     told, given = account.budget, plain_of(account)["guaranteed"]
     total, residual = bounds.total, bounds.spent
     if told is None or told.total != total or told.spent > total:
@@ -121,7 +124,7 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
             f"{ACCOUNT_FILE} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}"
         )
     promise = {**given, "adaptive": given["requests"] == "adaptive"}
-    check_promise(promise, run, account.done.method, told.spent)
+    check_promise(promise, run, method, told.spent)
     record.findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
 
 
