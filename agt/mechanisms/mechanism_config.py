@@ -23,6 +23,7 @@ from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.settings import NonNegative, Positive, schema, validate
 from agt.targets import imported
 
+BUDGET_KEYS = ("eps", "mu", "delta")
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
 
 
@@ -91,12 +92,14 @@ class MechanismConfig:
 
     def _check_budget(self) -> None:
         """Raise ConfigError unless one budget is stated, or where it lacks a delta."""
-        own = [f"mechanism.{key}" for key in ("eps", "mu") if key in self.given]
-        if self.given.get("delta"):  # 0 states none
-            own.append("mechanism.delta")
+        states = {key for key in BUDGET_KEYS if key in self.given}
+        if not self.given.get("delta"):
+            states.discard("delta")  # 0 states none
+        own = [f"mechanism.{key}" for key in BUDGET_KEYS if key in states]
         if not own and self.total.eps is None:
             each = "the one release" if self.releases_weights else "each query"
-            parameters = [f"mechanism.{field.name}" for field in fields(self.kind.spends)]
+            spent = {field.name for field in fields(self.kind.spends)}
+            parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in spent]
             raise ConfigError(
                 f"no budget: give total.eps (and total.delta) for the whole call, or {' and '.join(parameters)} for {each}"
             )

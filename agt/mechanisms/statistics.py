@@ -1,6 +1,6 @@
 """Release weights for any number of classes, solved from noisy sums over the records (method.md section 15).
 
-    mechanism = NoisyStatistics(mu)            or NoisyStatistics(**NoisyStatistics.afford(eps, delta).parameters)
+    mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
     prepare_weights(model, mechanism).draw(SystemRandomness())        weights [classes, d]
 
 With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of C unit vectors: the sum

@@ -4,6 +4,8 @@ Privacy is checked by replaying recorded draws on a neighbour (agt_audit/replay.
 mechanisms; a version whose noise is too little must be accused.
 """
 
+import ast
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
@@ -15,6 +17,9 @@ import pytest
 from omegaconf import OmegaConf
 from synthetic import ball
 
+import agt
+import agt_audit
+import agt_cli
 from agt.api import Fitted, fit, load
 from agt.data.labelled import Declared
 from agt.errors import AgtError, ConfigError
@@ -377,6 +382,27 @@ def test_a_name_is_given_once() -> None:
             name: ClassVar[str] = "release_weights"
 
     assert weights_mechanisms()["release_weights"] is ReleaseWeights
+
+
+def told_apart(source: Path) -> set[str]:
+    """The names, and the classes, that a file's comparisons and ``isinstance`` ask about."""
+    asked = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        is_question = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass")
+        if is_question or isinstance(node, ast.Compare):
+            for part in ast.walk(node):
+                asked.add(str(getattr(part, "id", getattr(part, "value", ""))))
+    return asked
+
+
+def test_they_are_asked_and_not_told_apart() -> None:
+    """By name or class: outside of their own files nothing depends on which one it is."""
+    own = {Path(str(sys.modules[kind.__module__].__file__)) for kind in KINDS.values()}
+    words = {*KINDS, *(kind.__name__ for kind in KINDS.values())}
+    folders = [Path(str(package.__file__)).parent for package in (agt, agt_cli, agt_audit)]
+    sources = {path for folder in folders for path in folder.rglob("*.py")} - own
+    assert len(sources) > 150
+    assert not [(path.name, found) for path in sources if (found := told_apart(path) & words)]
 
 
 @pytest.mark.parametrize("name", KINDS)

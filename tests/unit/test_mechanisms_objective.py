@@ -28,7 +28,7 @@ from agt.mechanisms.objective import (
     release_objective,
     tilt_noise,
 )
-from agt.mechanisms.planning import weights_options
+from agt.mechanisms.planning import Budget, planned_weights, weights_options
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.own_votes import OwnVotesKind, OwnVotesModel
@@ -245,6 +245,18 @@ def test_many_releases_scatter_as_they_are_expected_to() -> None:
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(part)):
         prepare_weights(head(**settings), ObjectivePerturbation(eps=2.0, delta=1e-5))
+
+
+@pytest.mark.parametrize("weight_decay", [None, 0.002])
+def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn(weight_decay: float | None) -> None:
+    model = head(weight_decay=0.002)
+    mechanism = ObjectivePerturbation(eps=0.1, delta=1e-5, weight_decay=weight_decay)
+    with pytest.raises(ConfigError, match=r"eps = 0\.1 has to exceed .* mechanism\.weight_decay="):
+        prepare_weights(model, mechanism)
+    queries, labels = ball(5, 2, 1)[0], np.zeros(5, dtype=int)
+    option = weights_options(model, queries, labels)[mechanism.name]
+    assert not planned_weights({mechanism.name: option}, [Budget(0.1, 1e-5, 1)])
+    assert planned_weights({mechanism.name: option}, [Budget(3.0, 1e-5, 1)])
 
 
 def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
 
-MECHANISM = NoisyStatistics(**NoisyStatistics.afford(2.0, 1e-5).parameters)
+MECHANISM = NoisyStatistics.within(2.0, 1e-5)
 
 
 TURNS = [(round(math.cos(at * math.pi / 2), 9), round(math.sin(at * math.pi / 2), 9)) for at in range(4)]
