@@ -50,7 +50,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import agt
 from agt.mechanisms.objective import ObjectivePerturbation, least_strength
-from agt.mechanisms.releases import head_of
 from agt_cli.report.record import RunRecord
 
 DELTA, BATCH, CLIP = 1e-5, 1024, 1.0
@@ -140,7 +139,7 @@ class Method:
 def recipe(split: Split, eps: float, how: Settings) -> np.ndarray:
     """Objective perturbation of the head that the recipe trains, its strength raised where eps asks for more."""
     model = agt.fit(split.coded[split.train], split.y, certificate="erm", declared=split.declared, **how)
-    budget, head = ObjectivePerturbation.afford(eps, DELTA), head_of(model.model, ObjectivePerturbation.name)
+    budget, head = ObjectivePerturbation.afford(eps, DELTA), ObjectivePerturbation.head_of(model.model)
     least = least_strength(head.trained.loss.reach, budget.eps / 2) / head.plan.normalizer
     decay = max(least, head.trained.training.weight_decay)
     mechanism = ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)

@@ -16,7 +16,6 @@ Formal guarantees
 
 from dataclasses import replace
 from datetime import date
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field, model_validator
@@ -29,6 +28,7 @@ from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.composition import Total, delta_of, total
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import Curve, curve_of
+from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
 from agt.settings import Count, RelationConfig, content_of, keyword_schema, read_document
 
@@ -44,15 +44,6 @@ Accounting = Literal["rigorous", "paper"]
 Counting = Literal["distance", "index"]
 Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 """Why nothing is proved: the condition that does not hold, or a vote that bounds no distance."""
-
-
-class Output(StrEnum):
-    """What a release puts out; the value is its name in records."""
-
-    LABELS = "labels"
-    NUMBER = "a number"
-    WEIGHTS = "weights"
-    CONSTANTS = "constants"
 
 
 @keyword_schema

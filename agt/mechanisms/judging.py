@@ -28,9 +28,10 @@ from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
 from agt.facts import grounds, void
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.claims import Accounting, Claim, Counting, Output, Reason
+from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import Need
+from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, check_choice
 

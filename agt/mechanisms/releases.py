@@ -20,27 +20,25 @@ import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
+from agt.certificates.votes import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
-from agt.mechanisms.claims import SHOWN_DELTA, Accounting, Claim, Counting, Output
+from agt.mechanisms.claims import SHOWN_DELTA, Accounting, Claim, Counting
 from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantees import ApproximateDP, Guarantee, PureDP
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.output import Output
 from agt.mechanisms.published import check_published_vote, published_vote
 from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
-from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
-from agt.models.linear import LinearModel
-from agt.models.model import Model, VoteCertificates
+from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
+from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 
 Drawn = TypeVar("Drawn")
-WeightsMechanism = ReleaseWeights | ObjectivePerturbation | NoisyStatistics
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
@@ -212,7 +210,8 @@ def prepare_weights(
         ConfigError: the model is no single linear head, or one that no proof of the mechanism covers, or a condition does
             not hold: all of them count.
     """
-    head, known = head_of(model, mechanism.name), model.conditions if conditions is None else conditions
+    head = mechanism.head_of(model)
+    known = model.conditions if conditions is None else conditions
     rests_on = weaker(known, head.conditions)  # votes know no normaliser: a head beside them needs a declared size
     noisy = head.settings.noise is not None
     granted = claim(rests_on, head.settings.relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
@@ -226,7 +225,12 @@ def prepare_weights(
 
 
 def weights_total(guarantee: Guarantee, delta: float) -> Total:
-    """What weights cost, which are released once: at ``delta``, or, where that is 0, at their own or at one to show."""
+    """What weights cost, which are released once: at ``delta``, or, where that is 0, at their own or at one to show.
+
+    The total of a pure guarantee needs no delta, and is shown without one where none is given.
+    """
+    if not delta and isinstance(guarantee, PureDP):
+        return total(guarantee, 1, 0.0)
     return total(guarantee, 1, delta or getattr(guarantee, "delta", SHOWN_DELTA))
 
 
@@ -236,8 +240,13 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     Args:
         model: the head that the weights are released from, for its public features.
         features: [n, ...] the queries, as the head takes them.
+
+    Raises:
+        ConfigError: the model has no linear head, or queries are of another width.
     """
-    head = head_of(model, ObjectivePerturbation.name)  # which every head is that releases weights
+    head = model.release_head
+    if head is None:
+        raise ConfigError("model: weights are released from one linear head, and this model has none")
     head.check(features)
 
     def labels(released: ReleasedWeights) -> np.ndarray:
@@ -288,15 +297,3 @@ def _told(on_progress: OnProgress, start: int, size: int, count: int, at: Progre
     """Of a piece of the queries, how far it brings all of them."""
     done = start + size * at.done // max(at.total, 1)
     on_progress(Progress(done, count, done, count))
-
-
-def head_of(model: Model, mechanism: str) -> LinearModel:
-    """The head whose weights a mechanism releases. Raises ConfigError: there is none."""
-    solves = mechanism != ReleaseWeights.name
-    certificate = "erm" if solves else "stability"
-    head = model.release_head if solves else model.linear_head
-    if head is None:
-        raise ConfigError(
-            f"mechanism={mechanism} is for one linear head: train with model=linear certificate={certificate}, no ensemble"
-        )
-    return head

@@ -17,9 +17,11 @@ from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
-from agt.mechanisms.claims import Output, neighbours_of
+from agt.mechanisms.claims import neighbours_of
 from agt.mechanisms.judging import claim
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
+from agt.mechanisms.mechanism_config import TotalConfig
+from agt.mechanisms.output import Output
 from agt.models.portable import CLAIM
 from agt.numeric import SystemRandomness
 from agt.settings import build, plain_of, validate
@@ -27,7 +29,6 @@ from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unfinished
-from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED, predict_report

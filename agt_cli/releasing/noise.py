@@ -16,9 +16,10 @@ from agt.certificates.conditions import Condition, declarations
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.claims import Output, neighbours_of
+from agt.mechanisms.claims import neighbours_of
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.judging import refusal_of
+from agt.mechanisms.output import Output
 from agt.models.box import conditions_of
 from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings

@@ -17,8 +17,9 @@ from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.accounts import Account
 from agt.mechanisms.budget import eps_so_far
-from agt.mechanisms.claims import Output, read_claim
+from agt.mechanisms.claims import read_claim
 from agt.mechanisms.guarantees import Guarantee
+from agt.mechanisms.output import Output
 from agt.settings import plain_of
 from agt.store import Broken, open_plain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, check_same_ledger, ledger_path, unit_of

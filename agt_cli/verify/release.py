@@ -27,21 +27,17 @@ from safetensors.numpy import load as load_arrays
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker
 from agt.mechanisms.accounts import Account, Uncounted
-from agt.mechanisms.claims import Claim, Output, Reason, neighbours_of, read_claim
+from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, guarantee_of
 from agt.mechanisms.judging import Claimable, claim
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import (
-    Labelling,
-    WeightsMechanism,
-    head_of,
-    of_labels,
-    prepare_quantile,
-    weights_total,
-)
+from agt.mechanisms.releases import Labelling, of_labels, prepare_quantile, weights_total
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
@@ -49,7 +45,6 @@ from agt.settings import RelationConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt.targets import is_own_code
 from agt_cli.releasing.ledgers import NO_LEDGER
-from agt_cli.releasing.release import MechanismConfig, TotalConfig
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.folders import Record, first_difference, note_sentences, rendered_alike, spent_has_fields
 from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
@@ -163,7 +158,8 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
         nothing = model.problem.dataset.train.features[:0]
         return prepare_quantile(model, nothing, mechanism, conditions=conditions, **rules).claim
     if model is not None:
-        conditions = weaker(conditions, head_of(model, mechanism.name).conditions)
+        head = cast(WeightsMechanism, mechanism).head_of(model)
+        conditions = weaker(conditions, head.conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 
 

@@ -19,7 +19,8 @@ import pytest
 from records import reseal
 
 from agt.errors import AgtError, ConfigError
-from agt.mechanisms.claims import Output, read_claim
+from agt.mechanisms.claims import read_claim
+from agt.mechanisms.output import Output
 from agt.models import portable
 from agt.models.portable import Portable
 from agt_cli.cli import main
@@ -295,6 +296,11 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"classes": ["-1", "+1.5"]}, ""),
         ({"classes": ["a; -1.", "b-c = d, e+"]}, ""),
         ({"noise": {"mu": 1.0, "sigma": 1.0}}, "other numbers"),
+        ({"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "eps": 1.0, "apart": 3.0}}, ""),
+        ({"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "proved": 1.0}}, "other numbers"),
+        ({"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "a b": 1.0}}, "other numbers"),
+        ({"mechanism": "a | b"}, "mechanism is 'a | b', no name"),
+        ({"mechanism": 3}, "mechanism is 3, no name"),
         ({"noise": None}, "cannot be read"),
         ({"width": 10**12, "features": {"map": "relu", "count": 10**6}}, "cannot be read"),
         ({"width": 2**40, "features": {"whiten": 1.0, "public": "test"}}, "matrices of other shapes"),

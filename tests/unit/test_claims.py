@@ -16,10 +16,11 @@ from agt.errors import ConfigError
 from agt.facts import Declaration
 from agt.mechanisms.accounts import Account, CountedTable, LedgerState, MovedHead, OtherLedger, Uncounted
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.claims import VERSION, Claim, Output, read_claim
+from agt.mechanisms.claims import VERSION, Claim, read_claim
 from agt.mechanisms.composition import delta_of, total
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Curve, curve_of, curve_of_budget
+from agt.mechanisms.output import Output
 from agt.mechanisms.releases import of_labels
 from agt.settings import RelationConfig
 

@@ -11,9 +11,9 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.argmax import NoisyArgmax
-from agt.mechanisms.claims import Output
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.output import Output
 from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
 from agt.settings import RelationConfig
 

@@ -13,9 +13,9 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.argmax import NoisyArgmax
-from agt.mechanisms.claims import Output
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.releases import prepare_labels, prepare_quantile, prepare_weights, totals_of
 from agt.mechanisms.weights import ReleaseWeights
