@@ -28,7 +28,7 @@ from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
 from agt.models.features import whole
 from agt.models.linear import LinearModel
-from agt.models.model import EnsembleModel, Model
+from agt.models.model import Model
 from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
@@ -66,9 +66,11 @@ EDITS_AT_ONCE = 64  # made before the next are made from those that went farthes
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
-    "box": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
+    "each parameter": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
 }
-"""Certificate -> (what is claimed of neighbours' bounds, what is compared)."""
+"""What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
+ON_RECORD = {"each parameter": "parameters and boxes"}
+BOUND = {"each parameter": "the box of k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
@@ -500,10 +502,10 @@ class Auditor:
         self.pairs = self.ends = self.stuck = self.compared = self.torn = 0
         self.rng, self.problem = np.random.default_rng(seed), model.problem
         settings, dataset = self.problem.settings, self.problem.dataset
-        self.certificate, self.relation = settings.certificate.name, settings.relation.name
+        self.certificate, self.relation = settings.certificate, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
         self.stay = not RELATIONS[self.relation].moves_records
-        self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
+        self.dense = self.certificate.covers_every_k or ks == tuple(range(len(ks)))
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(asked.take(chosen).features)
@@ -512,7 +514,7 @@ class Auditor:
         self.editor = Editor(Terms.of(self.problem), self.rng, partial(uphill, self.model))
         self.unchanged = Edited(dataset.train)
         members = settings.ensemble.members
-        kind = f"certificate={self.certificate}, relation={self.relation}"
+        kind = f"certificate={self.certificate.name}, relation={self.relation}"
         self.subject = kind if members == 1 else f"{kind}, {members} members"
 
     def read(self, known: Certificates) -> LabelsAndDistances:
@@ -532,12 +534,12 @@ class Auditor:
     @property
     def exact(self) -> bool:
         """Whether distances and bounds of neighbours are claimed to go together."""
-        return self.certificate != "box" or (self.problem.recipe.training.product == "exact" and not self.stay)
+        return self.certificate.distances_differ_by_one(self.problem.settings)
 
     @property
     def nests(self) -> bool:
         """Whether boxes of neighbours are claimed to lie within one another."""
-        return self.certificate in NESTING and self.dense and self.exact
+        return self.certificate.bounded in NESTING and self.dense and self.exact
 
     @property
     def late(self) -> bool:
@@ -609,7 +611,8 @@ class Auditor:
         if self.extent.units is not None and len(names) > self.extent.units:
             names = np.sort(self.rng.choice(names, self.extent.units, replace=False))
         features = np.asarray(train.features)
-        near = next((k for k in self.problem.settings.kgrid.ks if k >= 1), 0) if self.certificate == "box" else 1
+        ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
+        near = next((k for k in ks if k >= 1), 0)
         distance = self.model.certify(features, (near,)).stable_distance if near else np.zeros(len(train), dtype=np.int64)
         right = self.model.predict(features) == train.labels
         order = np.argsort(train.units, kind="stable")
@@ -820,8 +823,9 @@ class Auditor:
     def trained_again(self) -> Model:
         """The model that training makes of the run's own records, by this agt."""
         records = self.problem.dataset.train
-        kept = self.certificate == "removal"  # its draws are on record, and training would draw anew
-        return neighbour_of(self.model, records) if kept else retrained(self.problem, records)
+        if self.model.keeps_draws:  # training would draw anew
+            return neighbour_of(self.model, records)
+        return retrained(self.problem, records)
 
     def again(self) -> Finding:
         """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
@@ -844,7 +848,7 @@ class Auditor:
             )
             outcome = Outcome.REPORTED
             meaning = f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding is allowed: {reason}"
-        on_record = "parameters and boxes" if self.certificate == "box" else "weights"
+        on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
             "they are what the run's settings and records make",
@@ -871,7 +875,7 @@ class Auditor:
         nearest to it, and farthest. It is of all elements, both ends and every k of a group: a share is that of the one
         that came nearest."""
         relation = self.problem.settings.relation
-        bound = "the box of k" if self.certificate == "box" else "k times the recorded sensitivity"
+        bound = BOUND.get(self.certificate.bounded, "k times the recorded sensitivity")
         meaning = f"the farthest neighbour went {share_words(self.share)}"
         if self.outside:
             meaning = f"a neighbour went {share_words(self.share)}: {self.outside[0]}"
@@ -927,7 +931,7 @@ class Auditor:
         apart = f"{unit} of neighbours differ by 1 at most, and labels only where both are 0"
         both = ", as the run's own records were once more" if self.other_code else ""
         claims = [("stable distances", apart, self.exact, self.compared, self.torn, "queries")]
-        if nesting := NESTING.get(self.certificate):
+        if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(0, ("nesting", nesting[0], self.nests, self.ends, self.stuck, nesting[1]))
         for about, claim, claimed, looked, broken, unit in claims:
             why = f"no {unit} were compared"
@@ -1006,7 +1010,7 @@ def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
 
 def members_of(model: Model) -> Sequence[Model]:
     """The members of an ensemble, or the one model."""
-    return model.members if isinstance(model, EnsembleModel) else (model,)
+    return model.member_models
 
 
 def share_words(share: float) -> str:

@@ -37,7 +37,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -248,7 +248,8 @@ class NoisyTraining:
     @classmethod
     def of(cls, model: BoxModel, records: Records, seed: int | None = None) -> "NoisyTraining":
         """The run that made this model, on some of its records. Raises ConfigError: the run has no noise."""
-        if model.noise is None:
+        network = model.boxed_network
+        if model.noise is None or network is None:
             raise ConfigError("noise.epsilon: the run was trained without noise, so nothing is claimed of its weights")
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -587,7 +588,8 @@ class DpSgdAudit(AuditKind):
         """Train with canaries, and hold lower bounds against the run's claim."""
         opened = given.open(record, console)
         model, records = opened.model, opened.kept.problem.dataset.train
-        if model.noise is None:
+        network = model.boxed_network
+        if model.noise is None or network is None:
             raise ConfigError(
                 f"run={given.run}: was trained without noise, and claims nothing of its weights: agt audit dpsgd is of "
                 "runs with noise.epsilon (DP-SGD beside a run is no longer trained)"
@@ -595,7 +597,7 @@ class DpSgdAudit(AuditKind):
         if self.records > len(records):
             raise ConfigError(f"audit.records={self.records}: the run has {len(records)} training records: use fewer")
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
-        trainer, kind = NoisyTraining.of(cast(BoxModel, model), records.take(rows)), self.canary or "signs"
+        trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None

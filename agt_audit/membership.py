@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
-from agt.mechanisms.weights import ReleaseWeights
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.relations import RELATIONS
@@ -126,7 +126,7 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
         return "audit.pairs=0"
     if not RELATIONS[settings.relation.name].includes_one_removal:
         return f"relation={settings.relation.name}: its certificates compare with a record replaced, not left out"
-    hidden = getattr(settings.certificate, "masking", "none") != "none"
+    hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return "the training drew noise, and certificates hold given the draw, which is not kept"
     return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
@@ -151,8 +151,9 @@ def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tup
     config = given.mechanism()
     mechanism = config.mechanism(model.problem.classes, (COPIES + 1) * len(features))
     how = f"labels released by {config.kind.name}"
-    if isinstance(mechanism, ReleaseWeights):
-        released = prepare_weights(model, mechanism, conditions=opened.conditions).draw(randomness)
+    if config.releases_weights:
+        weights_mechanism = cast(WeightsMechanism, mechanism)
+        released = prepare_weights(model, weights_mechanism, conditions=opened.conditions).draw(randomness)
         return lambda queries: labels_from(model, queries)(released), how
     accounting, counting = (given.config[key] for key in ("accounting", "counting"))
     labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]

@@ -20,23 +20,19 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import cast
 
 import numpy as np
-import torch
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
-from agt.models.linear import RemovalModel, training_rows
-from agt.models.model import EnsembleModel, Model, fit, fit_members, kind_of
-from agt.models.votes import VotesModel
+from agt.models.ensemble import EnsembleModel, fit_members
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards, worker_processes
-from agt.training.removal import minimise
 from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted
@@ -204,14 +200,14 @@ def retrained_members(
 ) -> list[Model]:
     """Some members of an ensemble, on their shards of other training records; raises as ``retrained``."""
     again, settings = neighbouring(problem, records, ks), problem.settings
-    kind, members, dataset = kind_of(settings), settings.ensemble.members, again.dataset
+    members, dataset = settings.ensemble.members, again.dataset
     counts = problem.counts if problem.dataset.declared_size is None else (0,) * members
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
         size = dataset.declared_size if problem.dataset.declared_size is not None else max(count, 1) * float(members)
         same = [index for index in which if counts[index] == count]
-        trained = fit_members(kind, again.on(dataset.with_shard(records, size)), same)
+        trained = fit_members(again.on(dataset.with_shard(records, size)), same)
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
     return [made[index] for index in which]
 
@@ -231,15 +227,15 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     """
     problem = model.problem
     problem.dataset.check_unchanged()
-    if isinstance(model, RemovalModel):
-        return _with_its_draws(model, records)
-    if not isinstance(model, EnsembleModel):
+    if model.keeps_draws:
+        return model.with_draws(neighbouring(problem, records))
+    if not problem.settings.ensembled:
         return retrained(problem, records, ks)
     train = problem.dataset.train
     changed = np.concatenate([np.setxor1d(train.ids, records.ids), _relabelled_ids(train, records)])
     units = np.concatenate([side.units[np.isin(side.ids, changed)] for side in (train, records)])
     touched = sorted(set(shards(units, problem.settings.ensemble).tolist()))
-    members = dict(enumerate(model.members))
+    members = dict(enumerate(model.member_models))
     members |= zip(touched, retrained_members(problem, records, touched, ks), strict=True)
     return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
 
@@ -266,7 +262,7 @@ def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True)
         with worker_processes(workers):
             made = Parallel(return_as="generator")(delayed(_nominal)(model, *edit) for edit in bare)
     for each in made:
-        yield each if isinstance(each, AgtError) else replace(each, problem=model.problem)  # type: ignore[type-var]
+        yield each if isinstance(each, AgtError) else each.with_problem(model.problem)
 
 
 def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model | AgtError:
@@ -274,30 +270,12 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
         made = neighbour_of(model, Edited(model.problem.dataset.train, gone, come).records, NOMINAL)
     except AgtError as error:
         return error
-    return replace(made, problem=None)  # type: ignore[type-var]
-
-
-def members_margins(model: Model, queries: np.ndarray) -> np.ndarray:
-    """[T, lines, n] margins of each member; of members that only vote, how each of them labels: 1 or -1."""
-    if not model.problem.settings.certificate.votes:
-        return np.stack([member.margins(queries) for member in getattr(model, "members", (model,))])
-    voting, classes = cast(VotesModel, model), model.problem.classes
-    own = voting.labels(voting.phi(queries))[:, None] == np.arange(classes)[1 if classes == 2 else 0 :, None]
-    return np.where(own, 1.0, -1.0)
+    return made.with_problem(model.problem.on(model.problem.dataset.bare))
 
 
 def labels_of(margins: np.ndarray) -> np.ndarray:
     """[T, n] the label of each member, of margins [T, lines, n]."""
     return (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
-
-
-def _with_its_draws(model: RemovalModel, records: Records) -> Model:
-    again, known = neighbouring(model.problem, records), model.known
-    phi, labels = training_rows(again, model.features)
-    targets = known.objective.targets(labels, again.classes)
-    with threadpool_limits(again.settings.compute.threads, user_api="blas"):
-        state = minimise(known, phi, targets, start=model.state.weight)
-    return model.with_weight(torch.from_numpy(state.weight + model.state.noise))
 
 
 # -- edits that hurt ---------------------------------------------------------------------------------------------------
@@ -321,7 +299,7 @@ class Terms:
         weight: [steps] what a constant gradient in each step moves the parameters by, in the end.
         ensemble: who is in which shard.
         low, high: [...] the least and greatest of each feature of a record.
-        boxes: parameters are bounded one by one, so that a newcomer hurts most in a corner.
+        bounds_each_parameter: parameters are bounded one by one, so that a newcomer hurts most in a corner.
         radius: how far features may move, where they alone do.
     """
 
@@ -333,7 +311,7 @@ class Terms:
     ensemble: EnsembleConfig
     low: np.ndarray
     high: np.ndarray
-    boxes: bool
+    bounds_each_parameter: bool
     radius: float | None = None
 
     @classmethod
@@ -351,7 +329,7 @@ class Terms:
         plan = recipe.plan(problem.trained_on)
         return cls(
             settings.relation.name, settings.relation.unit_rows, problem.classes, plan, weights(recipe.training, plan),
-            settings.ensemble, low, high, settings.certificate.name == "box", settings.relation.radius,
+            settings.ensemble, low, high, settings.certificate.bounded == "each parameter", settings.relation.radius,
         )  # fmt: skip
 
 
@@ -504,7 +482,7 @@ class Editor:
         if way != "against":
             signs, label = rng.choice([-1.0, 1.0], terms.low.size), int(rng.choice([any_label, *others]))
             return self._corner(signs, size), label, size
-        if terms.boxes and rng.random() < 0.7:
+        if terms.bounds_each_parameter and rng.random() < 0.7:
             direction, label = self._corner(np.sign(target.query), size), int(rng.choice(others))
             turned = self._corner(-np.sign(target.query), size)
         else:

@@ -406,7 +406,7 @@ class Curve:
         tables = [left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds) for fold in range(folds)]
         mean = Reached.mean([Reached.of(*table) for table in tables])
         settings = self.entry.runs.settings(overrides)[1]
-        votes = settings.certificate.name == "votes" and settings.ensemble.members > 1
+        votes = settings.certificate.bounded == "vote counts" and settings.ensemble.members > 1
         return mean if votes else replace(mean, half=mean.half * folds / (folds - 1))
 
 

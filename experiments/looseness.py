@@ -19,7 +19,8 @@ from torch.nn.functional import softplus
 
 from agt.data.records import Records
 from agt.errors import AgtError
-from agt.models.model import Model, fit
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.settings import Count
 from agt_audit.certificate import ascent, bounds_of, leads
 from agt_audit.neighbours import Edited, EditKind, kinds_of, neighbours_of

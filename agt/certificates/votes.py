@@ -29,7 +29,8 @@ Formal guarantees of ``certified_vote``
     at most 1 on the other: 1 <= F <= m and L = 0 on both sides.
     The same holds with L_i counted in steps of a grid (box.py, ``grid_index``), of which only the second part is asked.
     Single edits. Where one k replaces a unit (m = 2), a linear head's prices count the edits of its shard one by one,
-    each a unit gone or a unit come (``LinearModel.by_edit``): (s) and (r) for such edits, as under add_remove. F and L
+    each a unit gone or a unit come
+    (``LinearModel.counting_single_edits``): (s) and (r) for such edits, as under add_remove. F and L
     are the same functions of these prices.
     Sound: shard i loses a_i units and gains b_i, which are a_i + b_i edits, those gone first, so that whatever lies between
     is part of a shard that was trained on (n_max). v_i needs a_i + b_i >= A_i(v_i); the rest is as above, F <= 2 k.

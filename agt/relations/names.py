@@ -1,6 +1,6 @@
 """The registry of the neighbour relations: their names, each with what settings must know of it.
 
-A relation is a file of this package, ``NAME.py``, whose ``RELATION`` is an instance of its class,
+A relation is a module of this package that has its name, whose ``RELATION`` is an instance of its class,
 and an entry here. Nothing is imported here, because settings, help and a shell's completion read it.
 """
 

@@ -52,7 +52,7 @@ def test_help_says_what_a_kind_and_each_of_its_settings_is(name: str) -> None:
         assert " # " in lines[at] or lines[at - 1].startswith("# "), setting
 
 
-@pytest.mark.parametrize("name", KINDS.keys() - WITHOUT_RUN)
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - WITHOUT_RUN))
 def test_a_kind_that_needs_a_run_says_so_before_anything_is_read(name: str) -> None:
     given = AuditInputs({"output_dir": "outputs"}, None, None, 0.95, 0, Path("outputs"))
     with pytest.raises(ConfigError, match="run: give the folder"):

@@ -26,8 +26,9 @@ from agt.data.records import Records
 from agt.kernels.reference import ReferenceExtremes
 from agt.mechanisms.published import published_vote
 from agt.models import model as ensemble_tasks
+from agt.models.stability import StabilityKind
 from agt.relations.add_remove import AddRemove
-from agt.settings import QUANTA, FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.settings import QUANTA, FeaturesConfig, TrainingConfig
 from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
@@ -101,7 +102,7 @@ def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
         ridge, public = (0.0, 1e-9, 1e-6, 1e-3)[seed % 4], ("test", "train")[seed // 4 % 2]
         features = FeaturesConfig(whiten=(0.5, 1.0)[seed % 2], public=public, ridge=ridge)  # type: ignore[arg-type]
         case = replace(HEAD.case, n=8, width=6, public=0.4)
-        whole += assault(replace(HEAD, case=case, certificate=StabilityConfig(features=features)), seed, retrainings=1)
+        whole += assault(replace(HEAD, case=case, certificate=StabilityKind(features=features)), seed, retrainings=1)
     assert not whole.escapes, "\n".join(str(escape) for escape in whole.escapes)
     assert whole.reorders > 20
 
@@ -286,7 +287,7 @@ OPPOSED = Setting(
     ks=(1, 2),
 )
 SGD = {"loss": "binary_cross_entropy", "epochs": 4, "lr": 1.3, "clip": 0.3, "batch": {"normalizer": 20.0, "n_max": 60}}
-HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityConfig())
+HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityKind())
 SOFTMAX = replace(HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0}))
 VOTES = replace(HEAD, case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}), members=5)
 

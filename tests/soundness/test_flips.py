@@ -23,8 +23,8 @@ from agt.data.records import Records
 from agt.data.table import Table
 from agt.errors import ConfigError, UnsoundError
 from agt.models import votes
+from agt.models.fitting import load
 from agt.models.linear import LinearModel
-from agt.models.model import load
 from agt.models.votes import FLIPS, FlipModel, Pulled, VotesModel
 from agt.relations.flip import Flip
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
@@ -387,7 +387,7 @@ def test_a_flip_moves_a_head_no_farther_than_it_says(certificate: str, classes: 
         shares.append(float(each) / mine.trained.sensitivity.per_k)
     assert max(shares) <= 1
     assert max(shares) > 0.7, "a check of nothing would not show"
-    assert mine.by_edit is mine
+    assert mine.counting_single_edits is mine
 
 
 def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The rooms and the one direction of their imports; docs/architecture.md says what each room is for."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 import agt
 import agt_audit
 import agt_cli
+from agt.models.kind import CertificateKind
+from agt.models.kinds import KINDS
 from agt.relations import RELATIONS
 from agt_cli import usage
 
@@ -23,6 +26,7 @@ ROOMS = (
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
+    ("agt.unlearning.promise", "agt.unlearning.newton"),  # what a kind that removes records promises, and does
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.ledger",),
@@ -133,3 +137,25 @@ def test_every_module_of_the_commands_is_one_command() -> None:
     assert {*modules, "agt_cli._experiments.reproduce", "agt_audit.command"} == {
         command.module for command in usage.COMMANDS.values()
     }
+
+
+def test_kinds_of_certificate_are_asked_and_not_compared() -> None:
+    """Outside of the kinds' own files nothing compares a kind's name, or asks of which class a kind is."""
+    names = {kind.name for kind in KINDS}
+    classes = {base.__name__ for kind in KINDS for base in kind.__mro__ if issubclass(base, CertificateKind)}
+    own = {Path(inspect.getfile(base)) for kind in KINDS for base in kind.__mro__ if issubclass(base, CertificateKind)}
+    asked = []
+    for path in (*sources(LIBRARY), *sources(COMMANDS), *sources(AUDITS)):
+        if path in own:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+                if texts & names and "certificate" in ast.unparse(node):
+                    asked.append((module(path), ast.unparse(node)))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "cast"):
+                named = {each.id for argument in node.args for each in ast.walk(argument) if isinstance(each, ast.Name)}
+                if named & classes:
+                    asked.append((module(path), ast.unparse(node)))
+    # What a program hands over for a certificate is a kind, its name or its settings.
+    assert asked == [("agt.api", "isinstance(certificate, CertificateKind)")]

@@ -11,7 +11,9 @@ HOME = Path(__file__).parents[2]
 README = HOME / "agt/README.md"
 ROOMS = ("agt.bounds", "agt.kernels", "agt.relations", "agt.training", "agt.certificates")
 NOT_CORE = {"agt.training.learners", "agt.certificates.conditions"}  # any learner's votes; what is declared
-MECHANISMS = ("mechanism", "optimal", "guarantees", "enclosures", "gaussian_equivalent", "composition", "budget")
+MECHANISMS = (
+    *("mechanism", "optimal", "output", "guarantees", "enclosures", "gaussian_equivalent", "composition", "budget"),
+)
 BENEATH = {
     *("agt.errors", "agt.numeric", "agt.settings", "agt.distributed", "agt.store", "agt.targets", "agt.facts"),
     *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population", "agt.relations.names"),
