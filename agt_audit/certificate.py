@@ -309,22 +309,30 @@ def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.nda
 def flips_to_rival(influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int) -> int:
     """Return after how many flipped labels a member answers ``rival``; above ``most``: not found.
 
-    Each flip is the one that brings the rival nearest to the class that leads. It is done, and the
-    scores are added up again.
+    The labels that bring the rival past the class that leads are flipped, the strongest first, and
+    the scores are added up again, until the rival leads.
 
     Args:
         influence: [n] whole numbers, what each record adds to its class's score.
         given: [n] the records' labels.
     """
     labels = given.copy()
-    for flips in range(most + 1):
-        leader = int(scores_of(influence, labels, classes).argmax())
+    for _ in range(2 * classes):  # what brings it past one class may let another lead
+        scores = scores_of(influence, labels, classes)
+        leader = int(scores.argmax())
+        flips = int((labels != given).sum())
+        if flips > most:
+            break
         if leader == rival:
             return flips
         to_rival = np.where(labels != rival, influence * (1 + (labels == leader)), 0)
         to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
-        record = int(np.maximum(to_rival, to_leader).argmax())
-        labels[record] = rival if to_rival[record] >= to_leader[record] else leader
+        gain = np.maximum(to_rival, to_leader)
+        strongest = np.argsort(-gain, kind="stable")
+        lead = scores[leader] - scores[rival] + (leader < rival)  # of equal scores the lower class answers
+        count = int(np.searchsorted(gain[strongest].cumsum(), lead)) + 1
+        chosen = strongest[:count]
+        labels[chosen] = np.where(to_rival >= to_leader, rival, leader)[chosen]
     return most + 1
 
 

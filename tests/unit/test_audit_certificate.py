@@ -1,6 +1,7 @@
 """Neighbours of a run: trained by its own constants, whatever its records."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from agt.errors import ConfigError
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt_audit import neighbours
-from agt_audit.certificate import Auditor, Certificate, bounds_of, share_words
+from agt_audit.certificate import Auditor, Certificate, bounds_of, flips_to_rival, scores_of, share_words
 from agt_audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, retrained, with_added, without
 from agt_cli.report.findings import Finding, Outcome
 
@@ -235,3 +236,16 @@ def test_a_grid_of_nothing_holds_no_neighbour() -> None:
     assert found["parameters"].outcome is Outcome.UNTESTED
     assert "farther away than the run's bounds reach" in found["parameters"].meaning
     assert found["parameters and boxes on record"].outcome is Outcome.STANDS
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_flips_that_bring_a_member_to_a_rival_are_found_and_of_two_classes_the_fewest(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    every = np.array([*product(range(classes), repeat=5)])
+    for _ in range(60):
+        influence, given = rng.integers(-3, 4, 5).astype(np.float64), rng.integers(0, classes, 5)
+        answers = np.array([scores_of(influence, labels, classes).argmax() for labels in every])
+        for rival in range(classes):
+            fewest = (every != given).sum(axis=1)[answers == rival].min(initial=6)
+            found = flips_to_rival(influence, given, rival, classes, 5)
+            assert found == fewest if classes == 2 else found >= fewest
