@@ -413,7 +413,7 @@ class WeightsAudit:
         return Audited.of(opened.trained.finished, found, notes)
 
     def _trained_pair(self, opened: OpenedRun, mechanism: WeightsMechanism, seed: int) -> TrainedPair | None:
-        """Train some neighbours; return the one with other weights that are farthest away, None if there is none."""
+        """Train some neighbours; return the one whose weights are farthest away, None: none differs."""
         model, anchors = mechanism.head_of(opened.model), opened.queries.features
         if model is not opened.model:  # beside votes it never was trained
             model = model.retrained(model.problem.dataset.train)

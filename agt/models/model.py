@@ -192,7 +192,7 @@ class EnsembleModel(Trained):
         return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] each class's share of the votes; of a vote of margins, the sigmoid of their clipped mean."""
+        """[n, C] each class's share of votes; of a vote of margins, the sigmoid of their mean."""
         if self._clip is not None:
             return logistic_shares(self.margins(features))
         return self._vote_shares(features).T
@@ -487,7 +487,7 @@ class Model(Protocol):
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] how likely, or how often voted for, each class is (agt/models/shares.py): the same scale of every kind."""
+        """[n, C] how likely each class is, or its share of votes (agt/models/shares.py)."""
 
     def certify(
         self,
