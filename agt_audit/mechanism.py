@@ -47,12 +47,11 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.models.model import Model
-from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
 from agt.relations import RELATIONS
 from agt.settings import check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
-from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
@@ -531,11 +530,11 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     Of members that vote, whose gradients nobody has, the inner product alone. Of other models, how far the record's own
     label is from being the model's.
     """
-    if model.problem.settings.certificate.votes:
-        features = cast(VotesModel, model).phi
+    head = model.linear_head
+    if head is None and (features := model.public_features) is not None:
         parts = [np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)]
         return np.concatenate(parts, axis=1)
-    if (head := model.linear_head) is not None:
+    if head is not None:
         phi, start, scores = head.phi(queries), 0, []
         for piece in pieces(records.features):
             seen, labels = head.phi(piece), records.labels[start : start + len(piece)]
@@ -547,7 +546,7 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
             scores.append(sizes * np.abs(phi @ seen.T))
             start += len(piece)
         return np.concatenate(scores, axis=1)
-    member = getattr(model, "members", (model,))[0]
+    member = model.member_models[0]
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
     lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
     return -np.asarray(lead)[None]
@@ -561,7 +560,7 @@ MAX_PAIRS_SHOWN = 1000
 
 
 @schema
-class MechanismAudit:
+class MechanismAudit(AuditKind):
     """Attacks one mechanism.
 
     Attributes:

@@ -15,8 +15,9 @@ from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
+from agt.relations import RELATIONS
 from agt.settings import schema
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
@@ -37,7 +38,7 @@ from agt_cli.report.figures import WIDTH, drawing, headline, keys
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
-from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun
 
 LABELS = "labels"
 WORDS = {
@@ -75,7 +76,7 @@ COLUMNS = (
 
 
 @schema
-class Membership:
+class Membership(AuditKind):
     """Attacks a run's model: with scores, which are reported; and with labels at certified queries, which must not tell.
 
     Attributes:
@@ -92,14 +93,14 @@ class Membership:
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """A run is needed, and no queries."""
-        given.need_run()
+        """A run is needed, and no queries; a mechanism may be named."""
+        super().check(given)
         if given.config.get("mechanism") is not None:
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, attack, compare."""
-        opened = TrainedRun.of(given.config).open(record, console)
+        opened = given.open(record, console)
         pool, run = Pool.of(opened.dataset), opened.trained.finished
         shadows = None
         if self.shadows:
@@ -123,9 +124,9 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
     settings = problem.settings
     if not pairs:
         return "audit.pairs=0"
-    if settings.relation.name == "substitute":
-        return "relation=substitute: its certificates compare with a record replaced, not left out"
-    hidden = getattr(settings.certificate, "masking", "none") != "none"
+    if not RELATIONS[settings.relation.name].includes_one_removal:
+        return f"relation={settings.relation.name}: its certificates compare with a record replaced, not left out"
+    hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return "the training drew noise, and certificates hold given the draw, which is not kept"
     return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"

@@ -64,7 +64,7 @@ from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
 from agt.training.sgd import DrawKey
 from agt_audit.dpsgd import NoisyTraining
-from agt_audit.job import OWNER, Audited, AuditInputs
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, NeighbourPair, Side, between_roots, exact_loss, neighbours, segments
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
@@ -381,7 +381,8 @@ class ReplayedRelease:
         if mechanism is None:
             noise = cast(NoiseConfig, self.model.problem.settings.noise)
             claimed = ApproximateDP(noise.epsilon, noise.delta)
-            first, second = (partial(publish_training, cast(BoxModel, side)) for side in sides)
+            networks = [side.boxed_network for side in sides]
+            first, second = (partial(publish_training, network) for network in networks if network is not None)
             return replay("training with noise inside", claimed, first, second, where)
         options: dict[str, Any] = {}
         if isinstance(mechanism, Mechanism):
@@ -425,7 +426,7 @@ def _linear_term_problems(mechanism: AnyMechanism, sides: Sequence[Model]) -> tu
 
 
 @schema
-class Replay:
+class Replay(AuditKind):
     """Records releases of a run, and replays each on neighbours.
 
     Attributes:
@@ -440,7 +441,7 @@ class Replay:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse a mechanism without a budget, or none; training with noise inside is itself replayed."""
-        given.need_run()
+        super().check(given)
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
@@ -451,7 +452,7 @@ class Replay:
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Record, replay and compare."""
-        opened = TrainedRun.of(given.config).open(record, console)
+        opened = given.open(record, console)
         model, queries, mechanism = opened.model, opened.queries.features[: self.queries], None
         if model.problem.settings.noise is None:
             mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))

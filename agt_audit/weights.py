@@ -44,7 +44,7 @@ from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.settings import schema
 from agt.training.erm import TiltedErm, solve
 from agt_audit.estimates import of_tail
-from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
@@ -165,9 +165,10 @@ def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> 
     a, b = segments(model, anchors, count, np.random.default_rng(seed))
     mine, pairs = model.trained.weight.numpy(), list[tuple[LinearModel, Heads]]()
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
-        other = cast(LinearModel, other)
+        head = other.linear_head
+        assert head is not None
         where = f"the run's own data, and the same {edit}"
-        pairs.append((other, Heads(mine, other.trained.weight.numpy(), model.moves, where)))
+        pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.moves, where)))
     return max((pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None)
 
 
@@ -353,7 +354,7 @@ ATTACKS = {NoiseLaw.ADDED_GAUSSIAN: AddedNoiseAttack, NoiseLaw.LINEAR_TERM: Line
 
 
 @schema
-class WeightsAudit:
+class WeightsAudit(AuditKind):
     """Attacks released weights.
 
     Attributes:

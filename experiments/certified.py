@@ -26,7 +26,7 @@ from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS
-from agt.settings import STRICT, BoxConfig, Count, Positive
+from agt.settings import STRICT, Count, Positive
 from agt.training.loop import Progress, train
 from agt_cli.report.figures import DARKEST, Grid
 from agt_cli.runs.prepare import Prepared, RunSettings
@@ -474,7 +474,7 @@ def at_half(distance: np.ndarray, ks: Sequence[int]) -> tuple[int, bool]:
 def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int | None) -> float:
     """Of the head as training finds it: a base model's, or random; NaN where another certificate knows no such head."""
     prepared, settings = entry.data(name, own)
-    if not isinstance(settings.certificate, BoxConfig):
+    if not settings.certificate.draws_start:
         return float("nan")
     test, bench = prepared.dataset.test, entry.bench(name, own)
     rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only

@@ -136,8 +136,8 @@ def trained_heads(
     entry: Entry, keys: list[Key], run: Overrides, methods: dict[str, Baseline], delta: float, seeds: int
 ) -> pd.DataFrame:
     """The keys' rows: accuracy of heads that the key's method trained on its budget, beside plain SGD's."""
-    model = entry.model(keys[0]["profile"], run)
-    if not isinstance(model, LinearModel):
+    model = entry.model(keys[0]["profile"], run).linear_head
+    if model is None:
         raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
     bench, test = _bench(entry, model), model.problem.dataset.test
     exact = ReleaseWeights.expectation(model, test.features, test.labels)
@@ -303,8 +303,8 @@ def private_labels(
         fitted = [dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)]
         single = test.features.astype(np.float32)
         return np.stack([bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)])
-    model = entry.model(name, own)
-    if not isinstance(model, LinearModel):
+    model = entry.model(name, own).linear_head
+    if model is None:
         raise ConfigError(f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear")
     phi, theta = model.phi(test.features), model.trained.weight.numpy()
     sigma = noise_scale(model.moves, weights_budget(budget.eps, budget.delta))

@@ -58,6 +58,7 @@ from pydantic import Field
 from agt import __version__
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, declarations, weaker
+from agt.certificates.votes import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -69,7 +70,7 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.published import COVERED, NO_LIPSCHITZ, check_published_vote, published_vote
 from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
-from agt.models.model import Model, VoteCertificates
+from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate

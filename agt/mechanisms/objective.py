@@ -59,6 +59,7 @@ from agt.mechanisms.weights import expected_accuracy
 from agt.mechanisms.weights_mechanism import AccuracyMethod, NoiseLaw, ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
+from agt.relations import RELATIONS
 from agt.settings import Positive, schema
 from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
 
@@ -221,18 +222,15 @@ class ObjectivePerturbation(WeightsMechanism):
         """Raise ConfigError, naming the key, where no proof covers this head or it has no records."""
         certificate, loss, relation = head.settings.certificate, head.trained.loss, head.settings.relation
         refused = f"mechanism={cls.name}"
-        if not certificate.minimiser or certificate.removable:
-            raise ConfigError(
-                f"{refused}: certificate={certificate.name} has no minimiser that a random linear term could move: "
-                "train with certificate=erm, or use mechanism=release_weights"
-            )
+        certificate.check_tilted(cls.name)
         if loss.kind != "binary":
             raise ConfigError(
                 f"{refused}: with {loss.kind} a record's gradient keeps no direction and its Hessian is of no rank one, "
                 "so that the proof is lost: two classes and training.loss=binary_cross_entropy, or "
                 "mechanism=release_weights"
             )
-        if relation.name != "add_remove" or relation.unit_rows != 1:
+        one_unit = RELATIONS[relation.name].is_one_unit_either_way
+        if not one_unit or relation.unit_rows != 1:
             raise ConfigError(
                 f"{refused}: relation={relation.name} with unit_rows={relation.unit_rows}: where several rows move at "
                 "once the ratio of determinants grows like a power of their number, and their gradients have no "

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from agt.certificates.box import Certificates
+from agt.certificates.votes import VoteCertificates
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting, evidence_of
 from agt.mechanisms.composition import BOUNDS, per_query
@@ -23,7 +24,7 @@ from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
-from agt.models.model import Model, VoteCertificates
+from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
@@ -284,9 +285,7 @@ def plan(
     Raises:
         ConfigError: features alone move, so that no mechanism takes the certificates.
     """
-    rule = RELATIONS[model.problem.settings.relation.name]
-    if rule.features:
-        raise ConfigError(f"relation={rule.name}: {rule.no_release}, and no release can be planned by them")
+    RELATIONS[model.problem.settings.relation.name].check_plan()
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
     options = weights_options(model, features, labels)
     names = applicable(evidence, published) if names is None else tuple(names)

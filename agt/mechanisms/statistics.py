@@ -205,7 +205,7 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
         ConfigError: a relation that nothing is proved for.
     """
     rows = relation.unit_rows
-    if relation.name not in ("add_remove", "substitute"):
+    if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
             f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is proved for add_remove "
             "and substitute; or use mechanism=release_weights"
@@ -235,8 +235,7 @@ class NoisyStatistics(GaussianWeights):
     def check_head(cls, head: LinearModel) -> None:
         """Raise ConfigError where no proof covers a release from this head, or its records are not there."""
         most = head.plan.n_max * head.plan.count
-        if head.settings.certificate.removable:
-            raise ConfigError(f"mechanism={cls.name}: certificate=removal has noise of its own: train with certificate=erm")
+        head.settings.certificate.check_solved_anew(cls.name)
         if most > _ROWS:
             raise ConfigError(
                 f"mechanism={cls.name}: sums are exact over at most {_ROWS:,} records, and there may be {most:,}"

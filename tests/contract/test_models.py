@@ -22,11 +22,13 @@ import agt
 from agt.certificates.box import Certificates
 from agt.certificates.votes import VoteCertificates
 from agt.errors import UnsoundError
+from agt.models.closed_form import read_features
+from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel, read_features
-from agt.models.model import KINDS, accuracy
-from agt.models.votes import VotesModel
-from agt.settings import CERTIFICATES, FeaturesConfig, OwnVotesConfig
+from agt.models.kinds import KINDS
+from agt.models.model import accuracy
+from agt.models.votes import VotesKind, VotesModel
+from agt.settings import FeaturesConfig
 
 KS = (0, 1, 2, 3)
 # How to train a model of each kind of certificate; a new kind adds a line.
@@ -112,10 +114,7 @@ def known(name: str) -> Certificates:
 
 
 def test_every_certificate_has_a_model_and_an_example() -> None:
-    assert set(CERTIFICATES) == set(TRAINED)
-    assert {*CERTIFICATES.values(), OwnVotesConfig} == set(KINDS), "a learner of one's own has no name"
-    for name, config in CERTIFICATES.items():
-        assert type(fitted(name).model) is KINDS[config]
+    assert {kind.name for kind in KINDS} == set(TRAINED)
 
 
 @examples
@@ -279,9 +278,11 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
     for name, members in (("votes", 9999), ("erm", 1)):
         problem = fitted(name).model.problem
         settings = replace(problem.settings, ensemble=replace(problem.settings.ensemble, members=members))
-        untrained = {"votes": VotesModel.untrained, "erm": LinearModel.untrained}[name]
-        model: Any = untrained(replace(problem, settings=settings), FeatureMap(many, 2))
-        weight = model.weight if name == "votes" else model.trained.weight
+        made, features = replace(problem, settings=settings), FeatureMap(many, 2)
+        if name == "votes":
+            weight = VotesModel.untrained(VotesKind(), made, features).weight
+        else:
+            weight = ErmKind().untrained_head(made, features).trained.weight
         assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 1, weight.itemsize)
     shelf: Any = SimpleNamespace(folder=Path("folder"), read=lambda name: save({}))
     landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")

@@ -16,7 +16,7 @@ MECHANISMS = (
 )
 BENEATH = {
     *("agt.errors", "agt.numeric", "agt.settings", "agt.distributed", "agt.store", "agt.targets", "agt.facts"),
-    *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population"),
+    *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population", "agt.relations.names"),
 }
 HEADS = "agt.models.heads"  # tests build their networks with it
 
@@ -30,7 +30,7 @@ MODULES = {module_of(path): path for path in (HOME / "agt").rglob("*.py")}
 
 def core() -> set[str]:
     inside = {name for name in MODULES if any(name == room or name.startswith(f"{room}.") for room in ROOMS)}
-    return inside - NOT_CORE | {f"agt.mechanisms.{name}" for name in MECHANISMS}
+    return inside - NOT_CORE - BENEATH | {f"agt.mechanisms.{name}" for name in MECHANISMS}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -31,10 +31,9 @@ from agt.mechanisms.objective import (
 from agt.mechanisms.planning import Budget, planned_weights, weights_options
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.models.own_votes import OwnVotesModel
+from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, SystemRandomness, gaussian_delta
-from agt.settings import OwnVotesConfig
 from agt.training.erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -206,7 +205,7 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(
     settings: dict[str, Any], part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:  # votes refuse such units by themselves
-        patch.setattr("agt.models.votes.check_unit_rows", lambda units, most: None)
+        patch.setattr("agt.models.voting.check_unit_rows", lambda units, most: None)
         votes, queries = voting(**settings), ball(5, 2, 1)[0]
     with pytest.raises(ConfigError, match=re.escape(part)):
         prepare_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
@@ -217,8 +216,9 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(
 def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
     """Whose declarations the weights would not need, and whose features need not be of norm 1."""
     votes = cast(VotesModel, voting())
-    own = replace(votes.settings, certificate=OwnVotesConfig(learner={"_target_": "somewhere.learner"}))
-    model = OwnVotesModel.untrained(replace(votes.problem, settings=own), votes.features)
+    certificate = OwnVotesKind(learner={"_target_": "somewhere.learner"})
+    own = replace(votes.settings, certificate=certificate)
+    model = OwnVotesModel.untrained(certificate, replace(votes.problem, settings=own), votes.features)
     with pytest.raises(ConfigError, match="mechanism=objective_perturbation is for one linear head"):
         prepare_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
