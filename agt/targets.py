@@ -1,8 +1,9 @@
 """Code that a configuration names by ``_target_``, and which of it may be imported.
 
-A record is a file that anybody may have written, so a name in it is imported only if it is agt's own
-(``is_own_code``), or if the user named the same code elsewhere (``trusting``). ``imported`` is the only way to a
-``_target_``, so that code which forgets to say what the user trusts gets agt's own code and nothing else.
+A record is a file that anybody may have written, so a name in it is imported only if it is agt's
+own (``is_own_code``), or if the user named the same code elsewhere (``trusting``). ``imported`` is
+the only way to a ``_target_``, so that code which forgets to say what the user trusts gets agt's
+own code and nothing else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,10 +27,10 @@ OWN_CODE = frozenset(
         "agt.models.heads.HeadConfig",
     }
 )
-"""The full name of every class of this library that a record may name, beside the mechanisms (``is_own_code``)."""
+"""The full name of every class of agt that a record may name, but for mechanisms (``is_own_code``)."""
 
 MECHANISMS_PACKAGE = "agt.mechanisms"
-"""A class in a module of this package that has a mechanism's ``name`` of its own, and an ``output``, may be named."""
+"""A record may name a class of this package that has a ``name`` of its own and an ``output``."""
 
 # Modules whose classes configurations of earlier versions name, and single classes that left their module -> where they
 # are today.
@@ -111,10 +112,10 @@ def imported(target: str, where: str) -> Any:
 
 
 def is_own_code(target: str) -> bool:
-    """Return whether a name, today's or an earlier one, stands for a class of agt that a record may name.
+    """Return whether a name, today's or an earlier one, is of a class that a record may name.
 
-    Those are the classes that ``OWN_CODE`` lists, and the mechanisms of agt. Only modules of agt itself are
-    imported to find out.
+    Those are the classes that ``OWN_CODE`` lists, and the mechanisms of agt. Only modules of agt
+    itself are imported to find out.
     """
     current = current_name(target)
     return current in OWN_CODE or _is_own_mechanism(current)

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Protocol, cast
+from typing import Annotated, ClassVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -305,18 +305,6 @@ class TrainedPair:
     heads: Heads
 
 
-class WeightsAttack(Protocol):
-    """How releases that draw by one law of noise are told apart."""
-
-    releases_per_trial: ClassVar[int]
-
-    def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
-        """Attack releases of a pair. Args: on_done: told how many releases were drawn."""
-
-    def without_run(self, width: int, plan: TrialPlan) -> Audited:
-        """Attack releases of the worst pair that needs no data. Args: width: of the weights."""
-
-
 @dataclass(frozen=True)
 class AddedNoiseAttack:
     """Of noise that is added to trained weights."""
@@ -361,10 +349,8 @@ class LinearTermAttack:
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
 
-ATTACKS: dict[NoiseLaw, Callable[[Any], WeightsAttack]] = {
-    NoiseLaw.ADDED_GAUSSIAN: AddedNoiseAttack,
-    NoiseLaw.LINEAR_TERM: LinearTermAttack,
-}
+ATTACKS = {NoiseLaw.ADDED_GAUSSIAN: AddedNoiseAttack, NoiseLaw.LINEAR_TERM: LinearTermAttack}
+"""The law that a mechanism draws by -> how its releases are told apart."""
 
 
 @schema
@@ -414,7 +400,7 @@ class WeightsAudit(AuditKind):
         return Audited.of(opened.trained.finished, found, notes)
 
     def _trained_pair(self, opened: OpenedRun, mechanism: WeightsMechanism, seed: int) -> TrainedPair | None:
-        """Train some neighbours; return the one with other weights that are farthest away, None if there is none."""
+        """Train some neighbours; return the one whose weights are farthest away, None: none differs."""
         model, anchors = mechanism.head_of(opened.model), opened.queries.features
         if model is not opened.model:  # beside votes it never was trained
             model = model.retrained(model.problem.dataset.train)

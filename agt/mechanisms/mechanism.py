@@ -185,7 +185,7 @@ MECHANISMS: dict[str, type["Mechanism"]] = {}  # by name; agt/mechanisms/__init_
 
 
 def register(kind: Named, registry: dict[str, Named]) -> None:
-    """Enter a class under its name, if it has one of its own: what several mechanisms share has none.
+    """Enter a class under its name, if it has one of its own; what several share has none.
 
     Raises:
         ConfigError: another class has this name.

@@ -33,7 +33,8 @@ class TotalConfig:
 
     Attributes:
         eps, delta: over all of its queries together.
-        queries: a public cap on how many they may be; None: as many as the file holds, its length being public.
+        queries: a public cap on how many they may be; None: as many as the file holds, whose
+            length is public.
     """
 
     eps: Positive | None = None
@@ -124,7 +125,8 @@ class MechanismConfig:
         """Return the mechanism for a model of ``classes`` classes and that many queries.
 
         Raises:
-            ConfigError: no budget per query fits the total, or the mechanism does not take that many classes.
+            ConfigError: no budget per query fits the total, or the mechanism does not take that
+                many classes.
         """
         given = dict(self.given)
         if self.kind.output is Output.LABELS:

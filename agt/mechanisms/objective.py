@@ -219,7 +219,7 @@ class ObjectivePerturbation(WeightsMechanism):
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError, naming the key, where no proof covers this head or its records are not there."""
+        """Raise ConfigError, naming the key, where no proof covers this head or it has no records."""
         certificate, loss, relation = head.settings.certificate, head.trained.loss, head.settings.relation
         refused = f"mechanism={cls.name}"
         certificate.check_tilted(cls.name)
@@ -268,7 +268,12 @@ class ObjectivePerturbation(WeightsMechanism):
         return release_objective(erm, shape, self.guarantee, source, start)
 
     @classmethod
-    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+    def expectation(
+        cls,
+        head: LinearModel,
+        features: np.ndarray,
+        labels: np.ndarray,
+    ) -> Callable[[Self], float]:
         """To first order in the noise (``expected_deviations``)."""
         phi = head.phi(features)
         solved = cache(lambda weight_decay: expected_deviations(head, phi, weight_decay))

@@ -1,8 +1,9 @@
 """What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
 
-Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Those of weights
-mechanisms may be to first order in the noise, or simulated: ``WeightsMechanism.accuracy_method`` says which.
-The inputs are diagnostics about private data (method.md section 3), so a plan is for the data owner.
+Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn.
+Those of weights mechanisms may be to first order in the noise, or simulated:
+``WeightsMechanism.accuracy_method`` says which. The inputs are diagnostics about private data
+(method.md section 3), so a plan is for the data owner.
 """
 
 import math
@@ -122,7 +123,7 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class WeightsOption:
-    """A weights mechanism that takes a model's head, and what it is expected to give on some queries.
+    """A weights mechanism that takes a model's head, and its expected accuracy on some queries.
 
     Attributes:
         kind: the mechanism.
@@ -195,7 +196,7 @@ def _each(kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]) -> Gu
 
 
 def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRelease | None:
-    """Return what labels by a mechanism give at a budget; None: nothing that it gives is within it."""
+    """Return what labels by a mechanism give at a budget; None: the budget allows none."""
     try:
         mechanism = afford(MECHANISMS[name], budget, evidence.classes)
     except ConfigError:
@@ -308,9 +309,9 @@ def plan(
 
 
 def best_for_one_query(evidence: Evidence, names: Sequence[str], eps: float, delta: float) -> tuple[int, str] | None:
-    """Return (how many queries, by which mechanism) can be answered within ``WITHIN`` of the nominal accuracy.
+    """Return (how many queries, by which mechanism) can be answered almost as the model answers.
 
-    None: not one can, or one answer to all would be as good.
+    Almost: within ``WITHIN`` of its accuracy. None: not one can, or one answer to all is as good.
     """
     if not evidence.useful:
         return None

@@ -277,7 +277,12 @@ class NoisyStatistics(GaussianWeights):
         return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated, self.name)
 
     @classmethod
-    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+    def expectation(
+        cls,
+        head: LinearModel,
+        features: np.ndarray,
+        labels: np.ndarray,
+    ) -> Callable[[Self], float]:
         """The mean of simulated releases, which draw from a generator of doubles."""
         phi = head.phi(features)
         records = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))

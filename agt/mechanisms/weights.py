@@ -70,7 +70,12 @@ class ReleaseWeights(GaussianWeights):
         return release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
 
     @classmethod
-    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+    def expectation(
+        cls,
+        head: LinearModel,
+        features: np.ndarray,
+        labels: np.ndarray,
+    ) -> Callable[[Self], float]:
         """Exact, by ``expected_accuracy``."""
         phi = head.phi(features)
         logits = logits_of(head.trained.weight, phi)

@@ -1,4 +1,4 @@
-"""What every weights mechanism is: it publishes the weights of one linear head, once, with a guarantee.
+"""What every weights mechanism is: it publishes one linear head's weights once, with a guarantee.
 
     mechanism = ReleaseWeights.within(eps=1.0, delta=1e-5)
     head = mechanism.head_of(model)
@@ -200,14 +200,19 @@ class WeightsMechanism:
         raise NotImplementedError
 
     def expected_accuracy(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
-        """Return the expected accuracy of labels that released weights give, by ``accuracy_method``.
+        """Return the expected accuracy of labels from released weights, by ``accuracy_method``.
 
         It depends on the records: for the data owner alone. Arguments as of ``expectation``.
         """
         return self.expectation(head, features, labels)(self)
 
     @classmethod
-    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+    def expectation(
+        cls,
+        head: LinearModel,
+        features: np.ndarray,
+        labels: np.ndarray,
+    ) -> Callable[[Self], float]:
         """Return the function that gives each budget's ``expected_accuracy`` on the same queries.
 
         What no budget changes is computed once, however many mechanisms are asked about.

@@ -107,7 +107,7 @@ class Model(Protocol):
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] how likely, or how often voted for, each class is (agt/models/shares.py): the same scale of every kind."""
+        """[n, C] how likely each class is, or its share of votes (agt/models/shares.py)."""
 
     def certify(
         self,

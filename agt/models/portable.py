@@ -48,7 +48,7 @@ COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
 _DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}  # which alone have such a constant
 _NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
-_ANSWER_METRICS = {"n_queries", "proved", "simulated"}  # beside which a record of answers shows the noise
+_ANSWER_METRICS = {"n_queries", "proved", "simulated"}  # beside which answers' records show the noise
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
@@ -277,7 +277,7 @@ class Portable:
 
 
 def drawn_by(noise: Mapping[str, Any]) -> str:
-    """Return the name of the mechanism that these constants tell; release.json records every other one."""
+    """Return the mechanism that these constants tell; release.json records any other one."""
     return next((name for key, name in _DRAWN_BY.items() if key in noise), "release_weights")
 
 
