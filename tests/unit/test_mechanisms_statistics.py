@@ -141,7 +141,8 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     release = prepare_weights(head, MECHANISM)
     released = release.draw(SystemRandomness())
     assert release.claim.proved
-    assert "(2, 1e-05)-differentially private in all" in release.spent[0]
+    (spent,) = release.claim.totals
+    assert (spent.eps, spent.delta) == (pytest.approx(2), 1e-5)
     assert not np.fmod(released.weight, released.noise["step"]).any()
     assert released.weight.shape == (3, 3)
     assert labels_from(head, ball(5, 2)[0])(released).shape == (5,)
