@@ -17,7 +17,7 @@ from agt.store import MANIFEST_FILE as MANIFEST, Manifest
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
 from agt_cli.unlearn.account import read_account
-from agt_cli.unlearn.erasure import account_markdown
+from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from cli.conftest import Agt
 from cli.test_verify import Edit, change, digest, problems, tamper
@@ -157,16 +157,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, it
     "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
     "states that gave way": ("train/a", {"env.json": lambda env: env["succeeds"].pop(0)}, {"request log": "succeeds"}),
     "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
-    "adaptive": account(lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
-    "method": account(lambda account: account["done"].update(method="sisa"), "done.method"),
+    "adaptive": account(lambda account: account["removal"]["promise"].update(adaptive=True), "promise.adaptive"),
+    "method": account(lambda account: account["removal"]["promise"].update(method="sisa"), "promise.method"),
     "before": account(lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
     "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
     "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
-    "words": account(lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
+    "terms": account(
+        lambda account: account["removal"]["promise"].update(terms=[{"code": "as_promised", "values": {}}]),
+        "removal.promise.terms",
+    ),
     "numbers that stand twice": (
         "unlearn/more",
-        {"account.json": lambda account: account["done"]["facts"].update(steps_retrained=2)},
+        {"account.json": lambda account: account["removal"]["facts"].update(steps_retrained=2)},
         {"metrics": "steps_retrained"},
     ),
     "twice in the account": ("unlearn/more", {"account.json": ("{\n", '{"agt": "",\n')}, {"account.json": ""}),
@@ -246,8 +249,7 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
     reseal(run)
     node = json.loads((record / "account.json").read_text())
     node["state"] |= {"log": str(log.head), "after": digest(run)}
-    told = {"requests": "adaptive"} if promise.get("adaptive") else promise
-    node["guaranteed"] |= told
+    node["removal"]["promise"] |= promise
     account = read_account(json.dumps(node).encode())
     (record / "account.json").write_bytes(account.content)
     (record / "report.md").write_text(account_markdown(account))
@@ -264,15 +266,15 @@ def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Ag
 def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     rewrite(removed, {})
     assert agt("verify", "unlearn/h", "--json", "-q").code == 0, "nothing was changed"
-    edits = (
-        ("budget", "total", 9.0, "by the run's settings"),
-        ("budget", "spent", 0.0, "has a residual of"),
-        ("done", "words", ["nothing"], "done.words"),
+    edits: tuple[tuple[Callable[[Any], object], str], ...] = (
+        (lambda account: account["removal"]["budget"].update(total=9.0), "by the run's settings"),
+        (lambda account: account["removal"]["budget"].update(spent=0.0), "has a residual of"),
+        (lambda account: account["removal"]["steps"].pop(), "removal.steps"),
     )
-    for part, key, value, words in edits:
+    for edit, words in edits:
         path = removed / "unlearn/h/account.json"
         before = path.read_bytes()
-        change(path, lambda account, part=part, key=key, value=value: account[part].update({key: value}))
+        change(path, edit)
         reseal(path.parent)
         assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
         path.write_bytes(before)
