@@ -90,7 +90,7 @@ class Relation:
 
     Attributes:
         name: its name in the configuration.
-        counts: in words, what one k counts, ``{many}`` being records or units.
+        counts: in words, what one k counts, ``{many}`` being records or units, ``{k}`` how many.
         symmetric: D' near D implies D near D'; without it no release mechanism may use the certificate.
         selects: the rule needs the sum of the r most extreme bounds.
         capped: ... of min(u, 0) and max(l, 0), among private records, instead of u and l.
@@ -125,10 +125,11 @@ class Relation:
         one_way = "condition g (symmetric relation) does not hold: certificates about removals alone are for unlearning"
         return "" if self.symmetric else one_way
 
-    def ball_of(self, unit_rows: int = 1, radius: float | None = None) -> str:
-        """What one k counts, in words."""
+    def ball_of(self, unit_rows: int = 1, radius: float | None = None, k: int | None = None) -> str:
+        """What so many k count, in words; None: any k."""
         many = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
-        return self.counts.format(many=many, radius="a public radius" if radius is None else f"{radius:g}")
+        public_radius = "a public radius" if radius is None else f"{radius:g}"
+        return self.counts.format(many=many, radius=public_radius, k="k" if k is None else f"{k:,}")
 
     def neighbours(self, unit_rows: int) -> str:
         """Which datasets are neighbours, in words."""
@@ -264,7 +265,7 @@ RELATIONS: dict[str, Relation] = {
     for relation in (
         Relation(
             "add_remove",
-            "up to k {many} added or removed in all",
+            "up to {k} {many} added or removed in all",
             symmetric=True,
             selects=False,
             capped=False,
@@ -277,7 +278,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "remove",
-            "up to k {many} removed",
+            "up to {k} {many} removed",
             symmetric=False,
             selects=True,
             capped=True,
@@ -290,7 +291,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "substitute",
-            "up to k {many} replaced by others",
+            "up to {k} {many} replaced by others",
             symmetric=True,
             selects=True,
             capped=True,
@@ -303,7 +304,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "flip",
-            "up to k {many} given other labels",
+            "up to {k} {many} given other labels",
             symmetric=True,
             selects=False,
             capped=False,
@@ -316,7 +317,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "perturb",
-            "up to k {many} given other features, each within {radius} of what it was; labels, ids and split stay",
+            "up to {k} {many} given other features, each within {radius} of what it was; labels, ids and split stay",
             symmetric=True,
             selects=True,
             capped=True,
@@ -330,7 +331,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "paper_privacy",
-            "up to k {many} removed and, at the same time, up to k added",
+            "up to {k} {many} removed and, at the same time, up to {k} added",
             symmetric=True,
             selects=True,
             capped=False,
@@ -343,7 +344,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "paper_unlearning",
-            "up to k {many} removed",
+            "up to {k} {many} removed",
             symmetric=False,
             selects=True,
             capped=False,
