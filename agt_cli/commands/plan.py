@@ -187,7 +187,7 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
         table,
         noise_free=planned.evidence.accuracy,
         majority=planned.evidence.majority,
-        finding=plan_words.verdict(planned).removesuffix("."),
+        finding=plan_words.finding(planned),
         title=dataset,
     )
     return (

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from agt.errors import counted, few
 from agt.numeric import upward
-from agt.unlearning.sentences import sentences
+from agt.unlearning.sentences import Remark, sentences
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Earlier, ErasureReport, Place
 
@@ -76,8 +76,11 @@ def summary(account: ErasureReport) -> dict[str, str]:
     rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
     if sweep is not None:
         found = sum(place.found for place in sweep.places)
-        names = few(dict.fromkeys(sentences(tuple(place.place for place in sweep.places))))
-        rows["traces"] = f"{found or 'none'} found in {names}"
+        places = list[Remark]()
+        for place in sweep.places:
+            if place.place not in places:
+                places.append(place.place)
+        rows["traces"] = f"{found or 'none'} found in {few(sentences(tuple(places)))}"
         not_searched = [remark for remark in sweep.unlooked if remark.code == "files_beside_runs"]
         rows["traces"] += "".join(f"; {remark.sentence}" for remark in not_searched)
     return rows
