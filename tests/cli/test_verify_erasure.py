@@ -14,6 +14,7 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Manifest
+from agt.unlearning.sentences import Remark
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
 from agt_cli.unlearn.account import read_account
@@ -281,6 +282,74 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
     reseal(removed / "train/h")
     assert "beyond" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+
+
+# -- as earlier versions wrote it ------------------------------------------------------------------------------------------
+
+
+def spoken(remarks: list[dict[str, Any]]) -> list[str]:
+    return [Remark(remark["code"], remark["values"]).sentence for remark in remarks]
+
+
+def write_earlier_form(home: Path) -> None:
+    """Write log and account as they were before their sentences became codes, and every seal."""
+    run, record = home / "train/h", home / "unlearn/h"
+    (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
+    promise, removal = dict(entry.promise), dict(entry.facts["removal"])
+    promise["words"], removal["words"] = spoken(promise.pop("terms")), spoken(removal.pop("steps"))
+    budget = removal.pop("budget")
+    facts = entry.facts | {"removal": removal | {"allowance": budget | {"unit": "bound on a norm"}}}
+    log = Log().append(replace(entry, promise=promise, facts=facts))
+    (run / REQUEST_LOG_FILE).write_bytes(log.content)
+    reseal(run)
+    node = json.loads((record / "account.json").read_text())
+    del node["removal"]
+    earlier = [{**one, "why": "; ".join(spoken(one.pop("reasons")))} for one in node["earlier"]]
+    places = [
+        {**place, "place": spoken([place["place"]])[0], "words": "; ".join(spoken(place.pop("remarks")))}
+        for place in node["sweep"]["places"]
+    ]
+    requests = "adaptive" if promise.pop("adaptive") else "oblivious"
+    del promise["method"]
+    node |= {
+        "schema": "agt.erasure/1",
+        "done": {**removal, "method": "newton", "training": node.pop("training")},
+        "guaranteed": {**promise, "requests": requests},
+        "budget": budget | {"unit": "bound on a norm"},
+        "earlier": earlier,
+        "outside": spoken(node["outside"]),
+        "sweep": {"places": places, "unlooked": spoken(node["sweep"]["unlooked"])},
+    }
+    node["state"] |= {"log": str(log.head), "after": digest(run)}
+    (record / "account.json").write_text(json.dumps(node))
+    reseal(record)
+
+
+def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked(removed: Path, agt: Agt) -> None:
+    write_earlier_form(removed)
+    said = checks(agt("verify", "unlearn/h", "--json", "-q").ended(0))
+    assert {said[name] for name in ("account.json", "entry", "removal budget", "metrics")} <= {"ok"}
+    assert said["words"] == "not checked"
+    assert checks(agt("verify", "train/h", "--json", "-q").ended(0))["request log"] == "ok"
+
+
+FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "records": (lambda account: account["asked"].update(people=2), "asked.people"),
+    "a method's number": (lambda account: account["done"]["facts"].update(residual=0.0), "removal.facts.residual"),
+    "requests": (lambda account: account["guaranteed"].update(requests="adaptive"), "promises"),
+    "epsilon": (lambda account: account["guaranteed"].update(eps=0.0), "promises"),
+    "an assumption": (lambda account: account["guaranteed"]["assumptions"].pop(), "assumptions"),
+    "budget": (lambda account: account["budget"].update(total=9.0), "by the run's settings"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_of_an_account_of_an_earlier_version_is_compared(removed: Path, agt: Agt, name: str) -> None:
+    write_earlier_form(removed)
+    edit, words = FIELDS[name]
+    change(removed / "unlearn/h/account.json", edit)
+    reseal(removed / "unlearn/h")
+    assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
 
 
 # -- an erasure that did not come to its end -------------------------------------------------------------------------------
