@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agt import __version__
 from agt.errors import ConfigError
 from agt.settings import Digest, content_of, read_document, schema
 from agt.unlearning.promise import MethodName, Removal, promise_in_words, removal_in_words
@@ -211,37 +210,6 @@ class ErasureReport:
     def content(self) -> bytes:
         """The file."""
         return content_of(self)
-
-
-def account_of(
-    removal: Removal,
-    *,
-    asked: Asked,
-    state: StateChange,
-    training: float | None,
-    earlier: tuple[Earlier, ...] = (),
-    sweep: TraceSearch | None = None,
-    waiting: Waiting | None = None,
-    abstained: int | None = None,
-) -> ErasureReport:
-    """The account of one erasure, of parts as in ``ErasureReport``.
-
-    Raises:
-        ConfigError: they contradict each other.
-    """
-    return ErasureReport(
-        schema=VERSION,
-        agt=__version__,
-        asked=asked,
-        removal=removal,
-        state=state,
-        earlier=earlier,
-        outside=OUTSIDE,
-        training=training,
-        sweep=sweep,
-        waiting=waiting,
-        abstained=abstained,
-    )
 
 
 def read_account(content: bytes) -> ErasureReport:

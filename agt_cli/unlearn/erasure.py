@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agt import __version__
 from agt.errors import AgtError, ConfigError
 from agt.settings import plain_of
 from agt.store import refusing
@@ -19,7 +20,7 @@ from agt_cli.report.replaced import home_of
 from agt_cli.runs.erased import environment_facts, gone_of, prepare_without
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
-from agt_cli.unlearn.account import Asked, ErasureReport, StateChange, Waiting, account_of
+from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, StateChange, Waiting
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
@@ -221,7 +222,7 @@ def derive_account(
         removal: what the method says of it.
         after: of the run then: its folder's name, its digest, how many records it is trained on.
         training: seconds that training the run took; None: not recorded.
-        found: what the log does not tell, as in ``account_of``: earlier, sweep, abstained.
+        found: what the log does not tell, as in ``ErasureReport``: earlier, sweep, abstained.
     """
     pending, (run, digest, left) = entry.kind == "pending", after
     asked = Asked(
@@ -238,7 +239,17 @@ def derive_account(
     if pending:
         units = len(log.waiting_units)
         waiting = Waiting(units, units if int(removal.facts.get("farthest", units)) >= units else None)
-    return account_of(removal, asked=asked, state=state, training=training, waiting=waiting, **found)
+    return ErasureReport(
+        schema=VERSION,
+        agt=__version__,
+        asked=asked,
+        removal=removal,
+        state=state,
+        outside=OUTSIDE,
+        training=training,
+        waiting=waiting,
+        **found,
+    )
 
 
 def write(account: ErasureReport, erased: ErasureOutcome, record: RunRecord) -> None:

@@ -10,12 +10,14 @@ import pytest
 from pydantic import TypeAdapter
 from unit.test_claims import bare, change
 
+from agt import __version__
 from agt.errors import ConfigError
 from agt.facts import declared, proved, void
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import TEMPLATES, Remark
 from agt_cli.unlearn import account as account_module
 from agt_cli.unlearn.account import (
+    OUTSIDE,
     VERSION,
     Asked,
     Earlier,
@@ -24,7 +26,6 @@ from agt_cli.unlearn.account import (
     StateChange,
     TraceSearch,
     Waiting,
-    account_of,
     read_account,
     recorded_in_words,
 )
@@ -57,7 +58,7 @@ def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
         "sweep": sweep,
         "waiting": None if removed else Waiting(20, 20),
     }
-    return account_of(removal, **given | more)
+    return ErasureReport(schema=VERSION, agt=__version__, removal=removal, outside=OUTSIDE, **given | more)
 
 
 @pytest.mark.parametrize("promise", [NEWTON, RETRAIN, CERTIFICATE], ids=lambda promise: promise.method)
