@@ -561,7 +561,7 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
     return Promise("newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts)
 
 
-_OF_LOSS = (Remark("proof_has_gap"), Remark("noise_of_training"))
+_OF_LOSS: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noise_of_training"))
 
 
 def _of_output(config: RemovalConfig) -> tuple[Remark, ...]:
