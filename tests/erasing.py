@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.models.model import fit
+from agt.models.fitting import fit
 from agt.settings import plain_of
 from agt.unlearning.promise import Promise, Removal
 from agt.unlearning.sentences import Remark

@@ -10,8 +10,7 @@ from agt.facts import Fact, Standing
 from agt.settings import plain_of, schema, validate
 from agt.unlearning.sentences import Remark, in_words, sentences
 
-MethodName = Literal["certificate", "newton", "sisa", "retrain"]
-METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
+MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
 NonNegative = Annotated[float, Field(ge=0)]
 

@@ -145,6 +145,7 @@ TEMPLATES: dict[str, str] = {
     "no_step_within_budget": (
         "no step was taken: {stages:listed} would bring the removal budget to {spent:.3g}, of {total:.3g}"
     ),
+    "nothing_to_start_from": "certificate={certificate} keeps nothing that a removal starts from",
     # Why certificates do not cover a removal.
     "certificate_given_noise": (
         "certificates of certificate={certificate} are given the noise of that training, and say nothing of removals"
@@ -283,6 +284,17 @@ class Remark:
     def sentence(self) -> str:
         """What a reader sees."""
         return _SentenceFormatter().vformat(TEMPLATES[self.code], (), self.values)
+
+
+def add_templates(templates: Mapping[str, str]) -> None:
+    """Add the sentences of a method of erasure that a kind of certificate brings, in the kind's own file.
+
+    Raises:
+        ValueError: there is a sentence of that code already.
+    """
+    if known := templates.keys() & TEMPLATES.keys():
+        raise ValueError(f"sentences of these codes are there already: {sorted(known)}")
+    TEMPLATES.update(templates)
 
 
 def sentences(remarks: tuple[Remark, ...]) -> tuple[str, ...]:

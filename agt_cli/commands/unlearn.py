@@ -15,7 +15,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.account_md import account_lines, exception_lines
 from agt_cli.unlearn.erasure import ErasureOrder, account, erase, reporting_change, write
 from agt_cli.unlearn.log import By
-from agt_cli.unlearn.methods import MethodChoice
+from agt_cli.unlearn.methods import CHOICES
 from agt_cli.unlearn.rehearsal import rehearse
 
 KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "compute", "output_dir")
@@ -29,7 +29,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         ConfigError: by key.
     """
     only_keys(config, KEYS)
-    for key, choices, free in (("method", get_args(MethodChoice), False), ("by", get_args(By), True)):
+    for key, choices, free in (("method", CHOICES, False), ("by", get_args(By), True)):
         value = config.get(key)
         if value not in choices and not (free and value is None):
             raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")

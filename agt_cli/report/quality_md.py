@@ -41,8 +41,8 @@ def judge(
 
 def _told(settings: Settings) -> tuple[int, ...]:
     """At which k certified shares are told: round ones, of the grid and with its end where that bounds what is known."""
-    ks, voted = settings.kgrid.ks, settings.ensemble.members > 1
-    if voted or settings.certificate.linear:
+    ks = settings.kgrid.ks
+    if settings.ensemble.members > 1 or settings.certificate.covers_every_k:
         return KS
     return tuple(k for k in ks if k in KS or (k == ks[-1] and k < KS[-1]))
 

@@ -115,14 +115,8 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
-    text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
-    if relation.name == "paper_privacy":
-        text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
-    if not RELATIONS[relation.name].symmetric:
-        text += " It speaks about deletions: for unlearning, not for privacy."
-    if RELATIONS[relation.name].features:
-        text += " It speaks about poisoning, not about privacy."
-    return ["## What k counts", text]
+    counts = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
+    return ["## What k counts", " ".join((counts, *RELATIONS[relation.name].remarks))]
 
 
 def figures_section(dataset: str, captions: Mapping[str, str], folder: str = "figures") -> list[str]:

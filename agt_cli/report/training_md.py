@@ -5,8 +5,9 @@ from typing import Any
 
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
+from agt.models.kind import BoundedQuantity, CertificateKind
 from agt.relations import RELATIONS
-from agt.settings import CertificateConfig, RelationConfig
+from agt.settings import RelationConfig
 from agt_cli.report.markdown import document, plain
 from agt_cli.report.quality import Quality
 from agt_cli.report.quality_md import quality_row, quality_section
@@ -32,7 +33,7 @@ def train_report(
     record: RunRecord,
     dataset: Dataset,
     relation: RelationConfig,
-    certificate: CertificateConfig,
+    certificate: CertificateKind,
     conditions: tuple[Condition, ...],
     quality: Quality,
     noise: Sequence[str] = (),
@@ -51,7 +52,7 @@ def train_report(
         *counts_section(relation),
         *quality_section(quality),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
-        *(("## Removing records later" if certificate.removable else "## The noisy weights", noise) if noise else ()),
+        *(("## Removing records later" if certificate.own_erasure else "## The noisy weights", noise) if noise else ()),
         *conditions_section(conditions),
         *next_section(f"certify run={record.place}"),
         "## Every number",
@@ -61,24 +62,31 @@ def train_report(
     )
 
 
+_TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
+    "each parameter": ("with bounds", "{on}, with bounds on the parameters for k up to {k_max}."),
+    "vote counts": (
+        "votes",
+        "{on}, each in one of {members} shards, with a small model for each: {counted}. Every constant: `votes.json`.",
+    ),
+    "norm": (
+        "a linear head",
+        "{on}. One k moves the parameters by at most {moved_by_one_k:.4g} in norm, whatever the data: stable distances "
+        "follow in closed form, for every k at once, and so does the noise that a release of the weights takes. Every "
+        "constant: `stability.json`.",
+    ),
+}
+"""What a certificate bounds -> (what was trained, how far a k reaches in it)."""
+
+
 def _trained(
-    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateConfig
+    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
     """(what was trained, how far a k reaches in it)."""
-    on = f"Trained on {len(dataset.train):,} records"
-    if certificate.boxes:
-        return "with bounds", f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-    if certificate.votes:
-        counted = (
-            "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
-            if RELATIONS[relation.name].labels
-            else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
-        )
-        shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
-        return "votes", f"{shards}: {counted}. Every constant: `votes.json`."
-    moved = float(record.metrics["moved_by_one_k"])
-    return "a linear head", (
-        f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
-        "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
-        "`stability.json`."
+    counted = (
+        "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
+        if RELATIONS[relation.name].counts_label_flips
+        else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
     )
+    kind, how = _TRAINED[certificate.bounded]
+    on = f"Trained on {len(dataset.train):,} records"
+    return kind, how.format(on=on, counted=counted, **record.metrics)

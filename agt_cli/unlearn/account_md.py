@@ -38,7 +38,9 @@ def headline(account: ErasureReport) -> str:
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
-    return f"{people}: {counted(removal.records, 'record')} removed from the run, by {METHOD_WORDS[removal.promise.method]}"
+    method = removal.promise.method
+    how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
+    return f"{people}: {counted(removal.records, 'record')} removed from the run, by {how}"
 
 
 def summary(account: ErasureReport) -> dict[str, str]:

@@ -32,6 +32,7 @@ from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Statement, read_claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP, described
 from agt.models.portable import CLAIM
+from agt.relations import RELATIONS
 from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import gaps
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run
@@ -45,7 +46,6 @@ from agt_cli.unlearn.log import Log
 
 COMMANDS = ("certify", "predict")
 CERTIFICATES = "certificates.parquet"
-ONE_SIDED = ("add_remove", "remove")  # relations among whose neighbours is the data less one unit
 _AT_ONCE = 2**16
 
 
@@ -140,7 +140,8 @@ def _released(record: Run, units: int) -> Iterator[Verdict]:
         return
     claim = read_claim(record.read(CLAIM))
     about = group(claim.guarantee.value, units)
-    if claim.publishable and claim.neighbours.relation in ONE_SIDED and about is not None:
+    one_sided = RELATIONS[claim.neighbours.relation].is_one_unit_either_way
+    if claim.publishable and one_sided and about is not None:
         yield claim.releases, True, _group_remarks(claim, about, units)
         return
     yield claim.releases, False, (_void(claim, units),)
@@ -150,7 +151,7 @@ def _void(claim: Statement, units: int) -> Remark:
     """Why a release that does not stand is void."""
     if not claim.publishable:
         return Remark("simulated" if claim.simulated else "not_proved")
-    if claim.neighbours.relation not in ONE_SIDED:
+    if not RELATIONS[claim.neighbours.relation].is_one_unit_either_way:
         return Remark("relation_two_sided", {"relation": claim.neighbours.relation})
     return Remark("no_bound_for_group", {"mechanism": claim.mechanism, "units": units})
 

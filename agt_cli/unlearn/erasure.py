@@ -24,7 +24,7 @@ from agt_cli.unlearn.account import OUTSIDE, VERSION, Asked, ErasureReport, Stat
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
-from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
+from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import TraceTargets, search
 
@@ -50,7 +50,7 @@ class ErasureOrder:
     compute: Any
     ids: str | None
     by: By | None
-    choice: MethodChoice
+    choice: str
     may_retrain: bool
     fresh: bool
     output_dir: Path

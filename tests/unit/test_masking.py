@@ -11,9 +11,9 @@ from scipy.special import ndtr
 
 from agt.facts import Standing
 from agt.numeric import gaussian_delta, gaussian_mu, upward
-from agt.settings import RemovalConfig, plain_of
+from agt.settings import plain_of
 from agt.store import Broken
-from agt.training.removal import removal_budget
+from agt.training.removal import RemovalConfig, removal_budget
 from agt.unlearning.newton import promise, together
 from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise
@@ -127,13 +127,14 @@ def test_squares_lie_within_their_distance_of_training_anew(residual):
 def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
     residual, strength = (5e-10, 5.0) if config is SQUARES else (0.02, 5.0)
     run = SimpleNamespace(
-        config={"certificate": plain_of(config)}, json=lambda name: {"strength": 5.0, "residual": residual}
+        config={"certificate": {**plain_of(config), "name": "removal"}},
+        json=lambda name: {"strength": 5.0, "residual": residual},
     )
     said = {**asdict(promise(config, residual, strength)), **told}
-    with nullcontext() if fine else pytest.raises(Broken, match="a Newton step under masking"):
-        check_promise(said, run, residual)
+    with nullcontext() if fine else pytest.raises(Broken, match="method=newton under these settings promises"):
+        check_promise(said, run, "newton", residual)
     with pytest.raises(Broken, match="beyond what its promise may rest on"):
-        check_promise(said, run, 9.0)
+        check_promise(said, run, "newton", 9.0)
 
 
 def test_a_seed_is_a_simulation():
