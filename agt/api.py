@@ -61,16 +61,11 @@ from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 from agt.unlearning.promise import Promise, Removal
+from agt.unlearning.sentences import Remark
 
 DESCRIPTION = "model.json"
 SAMPLE, LARGE = 1_000, 20.0  # records that a new model is tried on; features that are called large
-RETRAINED = Promise(
-    *("retrain", True, 0.0, 0.0, False),
-    (
-        "the model is what training without these records gives, bit for bit on this machine: trained anew on the rest",
-        "its seed and keys are as they were, so that requests may have followed from what they did",
-    ),
-)
+RETRAINED = Promise("retrain", True, 0.0, 0.0, False, (Remark("retrained"), Remark("keys_recorded")))
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 
 
@@ -253,8 +248,8 @@ class Fitted:
         left = replace(self, model=fit_model(rest, _silent, NOWHERE), recorded=None)
         count = int(gone.sum())
         facts = {"people": len(asked), "records_before": len(train), "records_after": len(train) - count}
-        words = (f"trained from scratch on the {len(train) - count} records that remain",)
-        return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, words)
+        steps = (Remark("trained_from_scratch", {"records": len(train) - count}),)
+        return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, steps)
 
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,

@@ -13,7 +13,7 @@ from agt_audit.estimates import advantage, gaussian_advantage, posterior
 from agt_audit.job import Audited
 from agt_cli.report.findings import LOWER, RIGOROUS, Audit, Finding, Outcome, Strength, least, number
 from agt_cli.report.markdown import Markdown, capital, document, markdown_table, plain
-from agt_cli.report.report_md import figures_section
+from agt_cli.report.sections_md import figures_section
 
 PRIORS = (0.5, 0.01)
 ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first

@@ -40,6 +40,7 @@ from agt.training.batches import BatchPlan
 from agt.training.loop import Noise
 from agt.training.noise import NoiseConfig
 from agt.unlearning.promise import Promise
+from agt.unlearning.sentences import Remark
 from agt_audit.certificate import Auditor, Certificate
 from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
@@ -415,8 +416,8 @@ def overstated_labels(seed: int, more: int = 1) -> Finding:
 
 ROWS, GONE, SIGMA = 240, 12, 0.005
 DRAWS = TrialPlan(4_000)
-EXACT = Promise("retrain", True, 0.0, 0.0, True, ("the model is what training without the erased records gives",))
-CLOSE = Promise("newton", False, 1.0, 1e-3, True, ("the model is close to one that never saw the erased records",))
+EXACT = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
+CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, "delta": 1e-3}),))
 
 
 def request(rows: int = GONE) -> Attack:

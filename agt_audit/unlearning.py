@@ -60,6 +60,7 @@ from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.training.ensemble import shards
 from agt.unlearning.promise import MethodName, Promise
+from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import TrialPlan
@@ -74,9 +75,10 @@ from agt_cli.runs.erased import gone_of
 from agt_cli.runs.pending import PendingErasures
 from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
-from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
+from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, from_the_start
+from agt_cli.unlearn.rehearsal import copied
 
 RemovedRows = np.ndarray
 MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
@@ -238,7 +240,7 @@ def audit_unlearning(
     claimed = claim()
     if not pairs:
         why = "; ".join(dict.fromkeys(trial.words for trial in trials))
-        return (not_tested(subject, claimed.words[0], why),), tuple(trials)
+        return (not_tested(subject, claimed.sentences[0], why),), tuple(trials)
     findings = list[Finding | None]()
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
         made, finding = test(subject, pairs, claimed, plan)
@@ -287,7 +289,7 @@ def _equal(
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
-            subject, claimed.words[0], "nothing was given out after any attack, so nothing was compared"
+            subject, claimed.sentences[0], "nothing was given out after any attack, so nothing was compared"
         )
     both = "what unlearning left and what training without the records gives"
     wrong = next((trial for trial in trials if trial.violated), None)
@@ -322,7 +324,7 @@ def _near(
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
-    claimed = replace(claimed, words=("the weights are within their recorded bound of the minimiser without the records",))
+    claimed = replace(claimed, terms=(Remark("near_minimiser_as_recorded"),))
     attack = "the weights before noise are compared with those of training without the records"
     noticeable = "weights further away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
@@ -359,7 +361,9 @@ def _distinguished(
     drawn = f"{plan.trials:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
     worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
     listed = f"{_listed(trials)}; {drawn}"
-    finding = TestedClaim(about, claimed.words[0], attack, listed, held, plan.confidence, len(looks)).judge(counts[worst])
+    finding = TestedClaim(about, claimed.sentences[0], attack, listed, held, plan.confidence, len(looks)).judge(
+        counts[worst]
+    )
     return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
@@ -444,7 +448,7 @@ def _seen(
 ) -> Finding:  # fmt: skip
     """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
     found = max(trial.found or 0.0 for trial in trials)
-    about = (subject, claimed.words[0], attack, _listed(trials), measure, found, meaning, noticeable, most)
+    about = (subject, claimed.sentences[0], attack, _listed(trials), measure, found, meaning, noticeable, most)
     return _promised_only(replace(counterexamples(*about), claimed=None), claimed)
 
 
@@ -688,7 +692,7 @@ class Sides:
         What the settings were chosen on is left out: the model that was never trained on the records has the same ones.
         """
         if not self.promises:
-            return Promise(self.method, True, 0.0, 0.0, True, ("as agt unlearn promises",))
+            return Promise(self.method, True, 0.0, 0.0, True, (Remark("as_promised"),))
         choices = {self.opened.trained.settings.choices, self.opened.kept.problem.settings.choices}
         promises = [
             replace(made, assumptions=tuple(fact for fact in made.assumptions if fact not in choices))
@@ -710,7 +714,7 @@ class Sides:
         if self.method == "certificate":
             return self._answers(PendingErasures.of(state), self.opened.model)
         model = load(self._prepared(self.gone).problem(self.opened.trained.settings), state)
-        how = str(removal.facts.get("removed_by", "")) or removal.words[0]
+        how = str(removal.facts.get("removed_by", "")) or removal.sentences[0]
         return replace(self._served(model, self.gone), how=how)
 
     def _prepared(self, rows: RemovedRows) -> Prepared:

@@ -32,7 +32,7 @@ from agt.settings import STRICT, Count, build
 from agt.store import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import composed
-from agt_cli.report.report_md import ball
+from agt_cli.report.sections_md import ball
 
 from .amex import make
 from .certified import HALF, at_half

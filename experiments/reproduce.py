@@ -28,7 +28,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
-from agt_cli.report.report_md import figures_section
+from agt_cli.report.sections_md import figures_section
 
 from . import certified, frontier, looseness, private, removal  # noqa: F401
 from .kinds import (

@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from agt.models.fitting import fit
+from agt.settings import plain_of
 from agt.unlearning.promise import Promise, Removal
+from agt.unlearning.sentences import Remark
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import commit, run_lock
 from agt_cli.report.opening import open_run
@@ -24,7 +26,7 @@ def again(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train from scratch (a ``Method``)."""
     model = fit(job.prepared.problem(job.settings))
     write_trained(record, job.prepared, job.settings, model, 0.0)
-    return Removal(Promise("retrain", True, 0.0, 0.0, True, ("trained again",)), job.count, 0.0, {}, ("trained",))
+    return Removal(Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),)), job.count, 0.0, {}, ())
 
 
 def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[ErasureJob, Removal]:
@@ -41,9 +43,9 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
             removal = method(job, record, QUIET)
             record.environment(**environment_facts(run, prepared))
             kind = "pending" if method is pending else "removed"
-            said = {"words": list(removal.promise.words)}
+            promise = plain_of(removal.promise)
             entry = RequestEntry(
-                kind, removal.promise.method, "id", records, units, said, run.digest, record.state, key.check
+                kind, removal.promise.method, "id", records, units, promise, run.digest, record.state, key.check
             )
             record.write(REQUEST_LOG_FILE, log.append(entry).content)
             record.finish()

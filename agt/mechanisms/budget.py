@@ -50,7 +50,7 @@ Formal guarantees
     of its own (no odometer): what may be claimed is the budget, and its curve (``Allowance.delta_of``).
 
     Conditions. Draws of different lots are independent. Labels from the certificates of a run whose training drew noise,
-    and its noisy weights, share that noise: together they are outside (sentences.py, ``APART``). All
+    and its noisy weights, share that noise: together they are outside (agt/sentences.py, ``APART``). All
     lots are about the same neighbours (one relation, and a unit the same people: the ledger sees to
     it).
 

@@ -17,6 +17,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
 from agt.training.strength import refuse_recipe
+from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
     from agt.data.records import Records
@@ -43,7 +44,15 @@ UnreadReason = Literal[
 
 
 class CannotRemove(AgtError):
-    """A kind's own method cannot remove these records from the state that there is."""
+    """A kind's own method cannot remove these records from the state that there is.
+
+    Attributes:
+        reason: why, as the account of an erasure records it.
+    """
+
+    def __init__(self, reason: Remark) -> None:
+        super().__init__(reason.sentence)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -308,7 +317,7 @@ class CertificateKind:
         Raises:
             CannotRemove: the error would exceed what the state allows; nothing was changed.
         """
-        raise CannotRemove(f"certificate={self.name} keeps nothing that a removal starts from")
+        raise CannotRemove(Remark("nothing_to_start_from", {"certificate": self.name}))
 
     def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
         """Return what a run's files say of removals from it, worked out by its own settings.

@@ -51,6 +51,7 @@ from agt.training.removal import (
 from agt.training.sensitivity import LinearSetting
 from agt.unlearning.newton import RemovableHead, brought_within, promise, worst_case
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
+from agt.unlearning.sentences import Remark, Value
 
 _PREDICTED = (
     "not proved, as a seed makes the noise: records can be removed later; with noise that nobody can predict the model "
@@ -334,7 +335,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             spent = head.residual
             formed = time.perf_counter()
             if not spent <= total:
-                raise CannotRemove(f"{', '.join(stages)} would bring the removal budget to {spent:.3g}, of {total:.3g}")
+                values: dict[str, Value] = {"stages": tuple(stages), "spent": spent, "total": total}
+                raise CannotRemove(Remark("no_step_within_budget", values))
             head.settle(phi)  # matrices formed anew; the noise on what is served, too
             served = was.known.served(head.weight, again=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
@@ -343,8 +345,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         residuals = {"residual_before": was.state.residual, "residual": spent}
         facts = {"removed_by": "+".join(stages), **residuals, **facts}
         made = promise(self, now.state.residual, now.known.objective.strength)
-        words = _newton_lines(count, stages, now, head.distance)
-        return now, Removal(made, count, seconds, facts, words, RemovalBudget(spent, total, UNIT))
+        steps = _newton_steps(count, stages, now, head.distance)
+        return now, Removal(made, count, seconds, facts, steps, RemovalBudget(spent, total))
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
         """Return the residual on record, and what the noise of these settings hides."""
@@ -373,14 +375,6 @@ def _allowed_residual(config: RemovalConfig, hidden: float | None) -> float:
     if hidden is None or config.bound == "measured":
         return config.tolerance
     return hidden
-
-
-UNIT = "bound on the norm of the gradient that removals and the optimiser left"
-_STAGES = {
-    "step": "one Newton step took {count} records out",
-    "polish": "Newton steps from the gradient of all records that remain",
-    "refresh": "the same with the Hessian formed anew",
-}
 
 
 def _removed(
@@ -422,18 +416,13 @@ def _removed(
     return stages, facts
 
 
-def _newton_lines(count: int, stages: Sequence[str], model: RemovalModel, distance: float) -> tuple[str, ...]:
+def _newton_steps(count: int, stages: Sequence[str], model: RemovalModel, distance: float) -> tuple[Remark, ...]:
     state = model.state
-    did = [_STAGES[stage].format(count=count) for stage in stages]
+    steps = [Remark(stage, {"records": count} if stage == "step" else {}) for stage in stages]
     if "step" not in stages:
-        did.insert(0, f"the data no longer has the {count} records: what remains was fitted from where the model was")
-    lines = [
-        "; ".join(did),
-        f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {distance:.3g} of the "
-        f"exact minimiser on the {state.count:,} records that remain",
-        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
-        "were part of, and no earlier weights, are kept",
-    ]
+        steps.insert(0, Remark("rows_gone", {"records": count}))
+    left = {"residual": state.residual, "distance": distance, "records": state.count}
+    steps += [Remark("gradient_left", left), Remark("matrices_formed_anew")]
     if model.config.masking == "output":
-        lines.append("noise on the weights that are served was drawn anew")
-    return tuple(lines)
+        steps.append(Remark("served_noise_drawn_anew"))
+    return tuple(steps)

@@ -15,7 +15,7 @@ class AddRemove(Relation):
     """Units come or go; the default."""
 
     name = "add_remove"
-    ball_template = "up to k {many} added or removed in all"
+    ball_template = "up to {k} {many} added or removed in all"
     edit_template = "{one} added or removed"
     edits = (Edit(removed=1, added=0), Edit(removed=0, added=1))
     sums_proved = True

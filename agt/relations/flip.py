@@ -19,7 +19,7 @@ class Flip(Relation):
     """Records stay where they are, under other labels."""
 
     name = "flip"
-    ball_template = "up to k {many} given other labels"
+    ball_template = "up to {k} {many} given other labels"
     edit_template = "{one} given another label; its features, and who is among the records, are not protected"
     changes = "labels"
     label_free_ids = True

@@ -1,4 +1,4 @@
-"""paper_privacy: up to k units are removed and, at the same time, up to k added (001 Theorem 4.6).
+"""paper_privacy: up to k units are removed and, at the same time, up to {k} added (001 Theorem 4.6).
 
     upper numerator U - low_r(u) + r Q, divided by b
 
@@ -27,7 +27,7 @@ class PaperPrivacy(MeanRelation):
     """As many units come as go."""
 
     name = "paper_privacy"
-    ball_template = "up to k {many} removed and, at the same time, up to k added"
+    ball_template = "up to {k} {many} removed and, at the same time, up to {k} added"
     edit_template = "{one} removed and, at the same time, one added"
     edits = (Edit(removed=1, added=1), Edit(removed=1, added=0), Edit(removed=0, added=1))
 

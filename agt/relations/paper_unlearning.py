@@ -19,7 +19,7 @@ class PaperUnlearning(MeanRelation):
     """Units go and none come."""
 
     name = "paper_unlearning"
-    ball_template = "up to k {many} removed"
+    ball_template = "up to {k} {many} removed"
     edit_template = "{one} removed"
     edits = (Edit(removed=1, added=0),)
     unnested = "the mean over what is left does not nest under removals from other datasets"

@@ -33,7 +33,7 @@ class Perturb(Relation):
     """Records stay under their labels and ids, with other features."""
 
     name = "perturb"
-    ball_template = "up to k {many} given other features, each within {radius} of what it was; labels, ids and split stay"
+    ball_template = "up to {k} {many} given other features, each within {radius} of what it was; labels, ids and split stay"
     edit_template = "{one} given other features within a public radius"
     changes = "features"
     selects = True

@@ -170,11 +170,11 @@ class Relation:
 
     # What it says.
 
-    def ball_of(self, unit_rows: int = 1, radius: float | None = None) -> str:
-        """Return what k of them are, in words."""
+    def ball_of(self, unit_rows: int = 1, radius: float | None = None, k: int | None = None) -> str:
+        """Return what so many k of them are, in words; None: any k."""
         many = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
         within = "a public radius" if radius is None else f"{radius:g}"
-        return self.ball_template.format(many=many, radius=within)
+        return self.ball_template.format(many=many, radius=within, k="k" if k is None else f"{k:,}")
 
     def neighbours(self, unit_rows: int) -> str:
         """Return which datasets are neighbours, in words."""

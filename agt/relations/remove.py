@@ -14,7 +14,7 @@ class Remove(Relation):
     """Units go and none come."""
 
     name = "remove"
-    ball_template = "up to k {many} removed"
+    ball_template = "up to {k} {many} removed"
     edit_template = "{one} removed"
     edits = (Edit(removed=1, added=0),)
     selects = True

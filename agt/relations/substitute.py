@@ -15,7 +15,7 @@ class Substitute(Relation):
     """Each unit that goes makes way for another."""
 
     name = "substitute"
-    ball_template = "up to k {many} replaced by others"
+    ball_template = "up to {k} {many} replaced by others"
     edit_template = "{one} replaced by another"
     edits = (Edit(removed=1, added=1),)
     selects = True

@@ -118,6 +118,7 @@ from agt.numeric import COVER, UNIT, check_norms, gamma_up, gaussian_delta, gaus
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
 from agt.unlearning.promise import Promise
+from agt.unlearning.sentences import Remark
 
 REFINEMENTS = 4
 _MANY = 8  # of width / _MANY records at once, Woodbury's formula is no cheaper than a new inverse
@@ -536,17 +537,14 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         f"outputs): a gradient of at most {upward(residual)}, rounding included, over a strong convexity of {strength:g}"
     )
     if config.masking == "none":
-        words = (
-            f"the weights are within {upward(within)} (l2, all outputs) of those that training without the erased records "
-            "gives: exact up to that distance, and not bit for bit",
-            f"least squares: they are within {away} of the exact minimiser on the records that are left, and training "
-            f"stops within {upward(next_up(config.tolerance / strength))} of it",
-        )
-        return Promise("newton", True, 0.0, 0.0, True, words, (distance,), within)
+        retrained_within = next_up(config.tolerance / strength)
+        near = {"distance": next_up(residual / strength), "retrained": retrained_within}
+        terms = (Remark("near_retrained", {"within": within}), Remark("near_minimiser", near))
+        return Promise("newton", True, 0.0, 0.0, True, terms, (distance,), within)
     seeded = () if config.seed is None else (SIMULATION,)
     if config.masking == "loss":
         facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
-        eps, lead, rest = config.eps, "not proved: as published, the model is", _OF_LOSS
+        eps, lead, rest = config.eps, "close_as_published", _OF_LOSS
     else:
         mu = within / config.sigma * COVER
         # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
@@ -556,30 +554,23 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
             "that minimiser, too; the noise covers both distances together"
         )
         facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
-        lead, rest = _PREDICTED if seeded else "the model is", _of_output(config)
-    close = (
-        f"{lead} ({upward(eps)}, {config.delta:g})-close to one trained without the erased records: whatever is computed "
-        "from either is nearly as likely from the other"
-    )
+        lead, rest = "close_without_seed" if seeded else "close", _of_output(config)
+    close = Remark(lead, {"eps": eps, "delta": config.delta})
     return Promise("newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts)
 
 
-_PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"
-_OF_LOSS: tuple[str, ...] = (
-    "its proof has a gap: an assumption that it needs does not hold",
-    "it is of this state alone, and for requests chosen without looking at the model: the random term in the loss was "
-    "drawn once, in training, and whoever has an earlier state sees in the difference what was removed",
-)
+_OF_LOSS: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noise_of_training"))
 
 
-def _of_output(config: RemovalConfig) -> tuple[str, ...]:
-    joint = together(config.eps, config.delta, STATES)
+def _of_output(config: RemovalConfig) -> tuple[Remark, ...]:
+    together_values = {
+        "states": STATES,
+        "eps": together(config.eps, config.delta, STATES),
+        "delta": config.delta,
+    }
     return (
-        "that is of the weights that are served, with noise that was drawn after the request: also for requests that "
-        "followed from what the model gave out",
-        "it is of what this removal left, for these records and requests, and tells of them; whatever they are, it is at "
-        f"most ({config.eps:g}, {config.delta:g})",
-        f"states served after later updates add up: {STATES} of them together are ({upward(joint)}, {config.delta:g})-"
-        "close. States served before are not covered: they were made with the records",
-        "the weights without noise stay in the run's folder, for later removals: of these only the distance is promised",
+        Remark("noise_after_request"),
+        Remark("at_most", {"eps": config.eps, "delta": config.delta}),
+        Remark("states_together", together_values),
+        Remark("weights_before_noise"),
     )

@@ -1,19 +1,21 @@
 """What a way of removing records guarantees, in values that a report and an auditor read alike (method.md section 7)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from agt.errors import ConfigError
 from agt.facts import Fact, Standing
-from agt.settings import schema
+from agt.settings import plain_of, schema, validate
+from agt.unlearning.sentences import Remark, in_words, sentences
 
 MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
+NonNegative = Annotated[float, Field(ge=0)]
 
 
-@dataclass(frozen=True)
+@schema
 class Promise:
     """How the model after a removal compares with one that never saw the removed records.
 
@@ -24,30 +26,28 @@ class Promise:
         eps, delta: 0 where exact.
         adaptive: whether it holds for requests that were chosen after seeing what the model gave out; False: for requests
             chosen without looking (oblivious ones) alone.
-        words: what is promised and to whom, in sentences for a stranger; the first says it all in one line.
+        terms: what is promised and to whom, for a stranger; the first says it all in one line.
         assumptions: what it rests on, each proved, declared or not held. One that is not held is said in every account.
         within: where exact up to a distance: bound on it, l2 over all weights that are served; None: bit for bit.
 
     Raises:
-        ValueError: a budget or a distance that is none.
+        ConfigError: a budget or a distance that is none, or no terms.
     """
 
     method: MethodName
     exact: bool
-    eps: float
-    delta: float
+    eps: NonNegative
+    delta: Annotated[float, Field(ge=0, lt=1)]
     adaptive: bool
-    words: tuple[str, ...]
+    terms: Annotated[tuple[Remark, ...], Field(min_length=1)]
     assumptions: tuple[Fact, ...] = ()
-    within: float | None = None
+    within: NonNegative | None = None
 
     def __post_init__(self) -> None:
-        if self.within is not None and not (self.exact and 0 <= self.within < float("inf")):
-            raise ValueError(f"within={self.within}: no distance of a model that is exact but for it")
-        if not (0 <= self.eps < float("inf") and 0 <= self.delta < 1) or (self.exact and (self.eps or self.delta)):
-            raise ValueError(f"({self.eps}, {self.delta}) is no guarantee" + (" of exactness" if self.exact else ""))
-        if not self.words:
-            raise ValueError("a promise is said in words")
+        if self.within is not None and not self.exact:
+            raise ConfigError(f"within={self.within}: a distance can be promised only with exact=true")
+        if self.exact and (self.eps or self.delta):
+            raise ConfigError(f"({self.eps}, {self.delta}) is no guarantee of exactness")
 
     @property
     def proved(self) -> bool:
@@ -67,12 +67,10 @@ class Promise:
         """
         return "adaptive" if self.adaptive else "adaptive for fixed keys" if self.exact else "oblivious"
 
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Promise":
-        """From what ``dataclasses.asdict`` gave, as JSON has it. Raises TypeError, ValueError, KeyError: it is none."""
-        facts = plain["assumptions"]
-        assumptions = tuple(Fact(Standing(fact["standing"]), fact["why"], fact["broken_by"]) for fact in facts)
-        return cls(**{**plain, "words": tuple(plain["words"]), "assumptions": assumptions})
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The terms, as a reader sees them."""
+        return sentences(self.terms)
 
 
 @schema
@@ -80,16 +78,14 @@ class RemovalBudget:
     """The removal budget of a model: how much error its noise hides, and how much there is.
 
     Attributes:
-        spent, total: bounds on the gradient's residual (or what the method's budget counts), >= 0.
-        unit: what they count, in words.
+        spent, total: bounds on the norm of the gradient that removals and the optimiser left.
     """
 
-    spent: Annotated[float, Field(ge=0)]
-    total: Annotated[float, Field(ge=0)]
-    unit: str
+    spent: NonNegative
+    total: NonNegative
 
 
-@dataclass(frozen=True)
+@schema
 class Removal:
     """One removal that was carried out.
 
@@ -97,26 +93,77 @@ class Removal:
         promise: what holds of the new state.
         records: how many records were removed.
         seconds: wall time of the method alone; data that was read and reports not counted.
-        facts: flat numbers for metrics.json and the account, as JSON has them.
-        words: what was done, a line each.
-        allowance: what is left for later removals; None: the method needs none.
+        facts: flat numbers for metrics.json and the account: members trained again, bounds, noise.
+        steps: what was done, one after the other.
+        budget: what is left for later removals; None: the method needs none.
     """
 
     promise: Promise
-    records: int
-    seconds: float
+    records: Annotated[int, Field(ge=0)]
+    seconds: NonNegative
     facts: Mapping[str, bool | int | float | str]
-    words: tuple[str, ...]
-    allowance: RemovalBudget | None = None
+    steps: tuple[Remark, ...]
+    budget: RemovalBudget | None = None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What was done, as a reader sees it."""
+        return sentences(self.steps)
 
     @property
     def plain(self) -> dict[str, Any]:
         """JSON values of all but the promise: what a log keeps beside that."""
-        return {name: value for name, value in asdict(self).items() if name != "promise"}
+        return {name: value for name, value in plain_of(self).items() if name != "promise"}
 
-    @classmethod
-    def of(cls, promise: Mapping[str, Any], plain: Mapping[str, Any]) -> "Removal":
-        """From both parts again. Raises TypeError, ValueError, KeyError: they are none."""
-        budget = plain["allowance"]
-        left = {"words": tuple(plain["words"]), "allowance": None if budget is None else RemovalBudget(**budget)}
-        return cls(Promise.of(promise), **{**plain, **left})
+
+def read_promise(promise: Mapping[str, Any]) -> Promise:
+    """Read the JSON values of a promise, in this version's form or that of earlier versions.
+
+    Raises:
+        ConfigError, KeyError, TypeError: it is none.
+    """
+    node = promise_in_words(promise) if "words" in promise else promise
+    return validate(Promise, node, "promise")
+
+
+def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Removal:
+    """Read what a request log keeps of a removal, in this version's form or that of earlier ones.
+
+    Args:
+        promise: JSON values of the promise.
+        plain: those of the rest (``Removal.plain``).
+
+    Raises:
+        ConfigError, KeyError, TypeError: they are none.
+    """
+    node = removal_in_words(plain) if "words" in plain else dict(plain)
+    return validate(Removal, {**node, "promise": plain_of(read_promise(promise))}, "removal")
+
+
+def promise_in_words(promise: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a promise of earlier versions, with its ``words``, in this version's form.
+
+    Raises:
+        KeyError, TypeError: it is in no such form.
+    """
+    node = dict(promise)
+    terms = [in_words(text) for text in node.pop("words")]
+    return {**node, "terms": terms}
+
+
+def removal_in_words(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a removal of earlier versions, without its promise, in this version's form.
+
+    Args:
+        plain: with ``words``, and the budget as ``allowance``, whose unit was a sentence.
+
+    Raises:
+        KeyError, TypeError: it is in no such form.
+    """
+    node = dict(plain)
+    steps = [in_words(text) for text in node.pop("words")]
+    budget = node.pop("allowance", None)
+    if budget is not None:
+        budget = {name: value for name, value in budget.items() if name != "unit"}
+        node["budget"] = budget
+    return {**node, "steps": steps}

@@ -80,6 +80,7 @@ from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.ensemble import member_folder, parts
 from agt.training.loop import OnProgress
+from agt.unlearning.sentences import Remark
 
 INSTEAD = "use method=retrain"
 
@@ -159,28 +160,26 @@ STEPS = (
 
 def gaps(
     settings: Settings, conditions: Sequence[Condition], compared: Collection[Fact] = (), public: bool = False
-) -> list[str]:
-    """Why certificates of a run say nothing about removals, in words; empty: they say what they say of any neighbour.
+) -> list[Remark]:
+    """Why certificates of a run say nothing about removals; empty: they say what they say of any neighbour.
 
     Args:
         conditions: a to g, as the run recorded them.
         compared: facts about constants that were compared since, and need not hold of every dataset (``untouched``).
         public: whether a record that goes was declared public.
     """
-    relation, reasons = RELATIONS[settings.relation.name], []
-    if not settings.certificate.covers_retraining:
-        name = settings.certificate.name
-        reasons.append(
-            f"certificates of certificate={name} are given the noise of that training, and say nothing of removals"
-        )
+    relation, certificate, reasons = RELATIONS[settings.relation.name], settings.certificate, list[Remark]()
+    if not certificate.covers_retraining:
+        reasons.append(Remark("certificate_given_noise", {"certificate": certificate.name}))
     if settings.noise is not None:
-        reasons.append("training again draws other noise than this run met (noise.epsilon)")
+        reasons.append(Remark("noise_drawn_again"))
     if public and relation.private_only:
-        reasons.append(f"relation={relation.name} counts private records alone, and a public one is to go")
-    if public and settings.certificate.features.public == "train":
-        reasons.append("the features are made from public rows, one of which is to go (certificate.features.public=train)")
+        reasons.append(Remark("public_not_counted", {"relation": relation.name}))
+    if public and certificate.features.public == "train":
+        reasons.append(Remark("public_features"))
     apart = {settings.choices, *compared}
-    return [*reasons, *(fact.why for fact in needed(conditions) if not fact.held and fact not in apart)]
+    missing = [fact for fact in needed(conditions) if not fact.held and fact not in apart]
+    return [*reasons, *(Remark("condition_not_held", {"why": fact.why}) for fact in missing)]
 
 
 def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:

@@ -12,21 +12,13 @@ from agt.settings import schema, validate
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
+from agt_cli.report.certification_md import Subject, certified_metrics, certify_report, handful, write_tables
 from agt_cli.report.console import Console
 from agt_cli.report.quality import Quality, rate_words
+from agt_cli.report.quality_md import judge, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
-from agt_cli.report.report_md import (
-    Subject,
-    certified_metrics,
-    certify_report,
-    half_stands,
-    handful,
-    judge,
-    say_quality,
-    write_quality,
-    write_tables,
-)
+from agt_cli.report.sections_md import half_stands
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 

@@ -21,17 +21,11 @@ from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.quality import Quality, rate_words
+from agt_cli.report.quality_md import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
-from agt_cli.report.report_md import (
-    caution_words,
-    conditions_section,
-    figures_section,
-    judge,
-    quality_section,
-    say_quality,
-    write_quality,
-)
+from agt_cli.report.sections_md import conditions_section, figures_section
+from agt_cli.report.training_md import caution_words
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
@@ -192,7 +186,7 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
         table,
         noise_free=planned.evidence.accuracy,
         majority=planned.evidence.majority,
-        finding=plan_words.verdict(planned).removesuffix("."),
+        finding=plan_words.finding(planned),
         title=dataset,
     )
     return (

@@ -157,16 +157,18 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
-    lines, release = ways(planned, eps, all(condition.held for condition in model.conditions), settings.counted[1])
+    measuring = _measuring(settings) if settings.private_groups and settings.purpose != "certificates" else []
+    measures = bool(measuring) and settings.purpose == "answers"
+    held = all(condition.held for condition in model.conditions)
+    lines, release = ways(planned, eps, held, settings.counted[1], measures)
     worth = bool(release) or planned.evidence.useful
     best = 0 if release and settings.purpose != "certificates" else 2
     steps = [settings.line(inspection.path), shlex.join(["agt", "train", *chosen])]
     steps += [f"agt certify run={folder}", f"agt plan run={folder}"]
-    measuring = _measuring(settings) if settings.private_groups and settings.purpose != "certificates" else []
     onward = f"agt predict run={folder} {release}" if best == 0 else steps.pop(2)
-    if measuring and settings.purpose == "answers":
-        best, onward = 0, measuring[0]
-        lines[0] = lines[0].replace("not yet", "once what is not public is measured, below")
+    if measures:
+        best = 0
+        onward = measuring[0]
     rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
     rates[f"always '{quality.majority}'"] = always = quality.whole.majority
     ahead = "" if settings.purpose == "answers" else _ahead(rates.get("boosting"), rates["this model"], always)
@@ -195,7 +197,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "next": onward,
         "commands": steps,
     }
-    _say(settings, result, len(test), rates, console)
+    _say(settings, result, best if worth else None, len(test), rates, console)
     return result
 
 
@@ -237,6 +239,7 @@ def _telling(column: Column) -> str:
 def _say(
     settings: StartSettings,
     result: Mapping[str, Any],
+    recommended: int | None,
     kept: int,
     rates: Mapping[str, RateEstimate | None],
     console: Console,
@@ -252,7 +255,7 @@ def _say(
     lines = [
         f"Half of the answers {stay}.",
         "Plan (nothing is spent yet):",
-        *(f"  {n}. {way}{'  <- recommended' * (way == result['recommended'])}" for n, way in enumerate(result["plan"], 1)),
+        *(f"  {at + 1}. {way}{'  <- recommended' * (at == recommended)}" for at, way in enumerate(result["plan"])),
         f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is into {settings.target}, as "
         f"it says, and train again{'; or have it measured with noise, for a share of the budget:' if measuring else '.'}"
         if lacks
@@ -429,15 +432,18 @@ def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
     return {name: share(int(count), len(test)) for name, count in right.items()}
 
 
-def ways(planned: Plan, eps: float, held: bool, many: str) -> tuple[list[str], str]:
+def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tuple[list[str], str]:
     """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth its budget, or nothing).
 
     Args:
         held: whether every condition of a guarantee is.
         many: what certificates count.
+        measures: whether what is not public is to be measured first, so that weights can be released then.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none at this budget"
+    if not held and measures:
+        weights = "once what is not public is measured, below"
     useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights

@@ -22,8 +22,10 @@ from agt_cli.composing import composed
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.quality import Quality, rate_words
+from agt_cli.report.quality_md import say_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import caution_words, say_quality, unmet
+from agt_cli.report.sections_md import unmet
+from agt_cli.report.training_md import caution_words
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
 

@@ -21,9 +21,9 @@ from agt.models.kinds import certificate_config
 from agt.settings import schema, validate
 from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, words_of, write_experiment
 from agt_cli.configuration import chosen_options
+from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import tune_report
 from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, settings_of
 from agt_cli.runs.tuning import SCORES, Candidate, TuningObjective, best, standard_error
 

@@ -12,9 +12,11 @@ from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.unlearn.erasure import ErasureOrder, account, account_lines, erase, rehearse, reporting_change, write
+from agt_cli.unlearn.account_md import account_lines, exception_lines
+from agt_cli.unlearn.erasure import ErasureOrder, account, erase, reporting_change, write
 from agt_cli.unlearn.log import By
 from agt_cli.unlearn.methods import CHOICES
+from agt_cli.unlearn.rehearsal import rehearse
 
 KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "compute", "output_dir")
 FLAGS = ("forbid_retraining", "fresh", "rehearse")
@@ -62,7 +64,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
             told = account(order, erased)
             write(told, erased, record)
             digest = record.finish()
-    for line in account_lines(told):
+    for line in (*account_lines(told), *exception_lines(told)):
         console.say(line)
     console.say(f"run folder: {order.folder}")
     console.say(f"digest: {erased.digest}")

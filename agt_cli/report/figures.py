@@ -29,10 +29,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from agt.certificates.box import Certificates
+from agt_cli.report.certification_md import Subject
 from agt_cli.report.markdown import DPI, clip
 from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord, csv_bytes
-from agt_cli.report.report_md import Subject, within
+from agt_cli.report.sections_md import within
 
 STYLE: dict[str, Any] = {
     "font.size": 10,

@@ -12,18 +12,23 @@ from agt_cli.report.quality import rate_words
 
 def verdict(plan: Plan) -> str:
     """The advice in a sentence, for the budget that is nearest to 1."""
+    return f"{finding(plan)}."
+
+
+def finding(plan: Plan) -> str:
+    """The verdict without its full stop, as a figure's headline has it."""
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.useful:
-        return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all."
+        return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all"
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
         answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
-        return f"Weights released once would answer any number of queries, {answers}."
+        return f"Weights released once would answer any number of queries, {answers}"
     if not plan.singly:
-        return f"Not even one query could be answered within a point of the noise-free {nominal}."
+        return f"Not even one query could be answered within a point of the noise-free {nominal}"
     eps, (count, _) = min(plan.singly.items(), key=lambda row: abs(math.log(row[0])))
     queries = counted(count, "query", "queries")
-    return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}."
+    return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}"
 
 
 def advice(plan: Plan) -> tuple[str, ...]:

@@ -61,7 +61,11 @@ class RateEstimate:
             raise ValueError(f"no estimate: {self.value} in [{self.low}, {self.high}]")
 
     def __str__(self) -> str:
-        return f"{rate_words(self.value)} [{rate_words(self.low)}, {rate_words(self.high)}]"
+        return self.with_interval(" ")
+
+    def with_interval(self, space: str) -> str:
+        """The value and its interval, whose ends are a comma and a ``space`` apart."""
+        return f"{rate_words(self.value)} [{rate_words(self.low)},{space}{rate_words(self.high)}]"
 
 
 def share(count: float, total: float) -> RateEstimate | None:

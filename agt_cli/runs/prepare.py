@@ -56,8 +56,9 @@ from agt_cli.releasing.ledgers import PEOPLE, veiled
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.quality import Judged, Quality
+from agt_cli.report.quality_md import judge, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import judge, train_report, write_quality
+from agt_cli.report.training_md import train_report
 from agt_cli.unlearn.log import RECORD_INDEX_FILE as INDEX, HashKey, Index
 from agt_cli.usage import OLD_SPELLINGS
 

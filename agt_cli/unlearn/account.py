@@ -4,38 +4,39 @@
     read_account(content)           the same again; refuses other versions, NaN, and what contradicts itself
 
 Formal guarantees
-    An account names nobody: every entry is a count, a hash that is keyed or of a whole file, a time, a folder's name, or a
-    sentence that was made from these. There is no entry for an id, a row or a value of one; tests look at the list of
-    entries by name. What it says of a guarantee is the method's ``Promise``, word by word; ``requests`` says adaptive only
-    where the promise does. What it repeats, agt verify compares.
+    An account names nobody: every entry is a count, a code, a hash that is keyed or of a whole file, a time, or a folder's
+    name. There is no entry for an id, a row or a value of one; tests look at the list of entries by name. Sentences are
+    made of these when the account is shown (agt/unlearning/sentences.py). What it says of a guarantee is the method's own
+    ``Promise``. What it repeats, agt verify compares.
+    Accounts of the form agt.erasure/1 held sentences beside numbers: they are read, and their sentences stay text.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agt import __version__
 from agt.errors import ConfigError
-from agt.facts import Fact
 from agt.settings import Digest, content_of, read_document, schema
-from agt.unlearning.promise import MethodName, Removal, RemovalBudget, Requests
+from agt.unlearning.promise import MethodName, Removal, promise_in_words, removal_in_words
+from agt.unlearning.sentences import IN_WORDS, Remark, in_words, sentences
 
-VERSION: Literal["agt.erasure/1"] = "agt.erasure/1"
+VERSION: Literal["agt.erasure/2"] = "agt.erasure/2"
+VERSION_IN_WORDS = "agt.erasure/1"
 PENDING: MethodName = "certificate"  # the method that replaces no state
-OUTSIDE = (
-    "anything that may be published: it is for the owner and an auditor. Budget, counts and times depend on the records, "
-    "those that went among them, and no guarantee is about that",
-    "what was answered and published before: it stays with whoever has it",
-    "copies that somebody took: backups, exports, the table that the run was trained on, other runs on the same people",
-    "that those who asked were who they said, and that every record of theirs has the id or unit that was given",
-    "what the records that stay say about those that went: relatives, duplicates under other ids, what all have in common",
-    "traces below files: freed blocks of a disk, snapshots of a file system, memory",
-    "what the choice of requests tells by itself: where somebody asked because of what the model showed of others, that "
-    "they asked is seen in who is left; no method undoes that",
-    "guesses: digests of earlier states stay, here and in earlier records, and whoever has every other record can test a "
-    "guess of an erased one against them; whoever has unlearning/key of the run can ask whether an id was erased",
+OUTSIDE = tuple(
+    Remark(code)
+    for code in (
+        "not_for_publication",
+        "earlier_answers_remain",
+        "copies_not_reached",
+        "askers_not_checked",
+        "others_tell",
+        "below_files",
+        "choice_of_requests",
+        "guesses_can_be_tested",
+    )
 )
-Words = tuple[str, ...]
+"""What no account shows."""
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
@@ -62,52 +63,6 @@ class Asked:
     time: Time
     pending: Count = 0
     untrained: Count = 0
-
-
-@schema
-class Done:
-    """What was carried out.
-
-    Attributes:
-        method: its name.
-        records: that were removed from the run's state; 0 where the request is noted and pending.
-        seconds: of the method.
-        words: a line each.
-        facts: its own flat numbers: members trained again, bounds, noise.
-        training: seconds that training the run took; None: not recorded.
-    """
-
-    method: MethodName
-    records: Count
-    seconds: Seconds
-    words: Words
-    facts: dict[str, bool | int | float | str]
-    training: Seconds | None = None
-
-
-@schema
-class Guaranteed:
-    """The method's promise.
-
-    Attributes:
-        exact, eps, delta, words, assumptions, within: as in ``Promise``.
-        requests: for which it holds: those chosen without looking at what the model gave out; whoever chose them, with the
-            run's seed and keys as they are; whoever chose them.
-    """
-
-    exact: bool
-    eps: Annotated[float, Field(ge=0)]
-    delta: Annotated[float, Field(ge=0, lt=1)]
-    requests: Requests
-    words: Annotated[Words, Field(min_length=1)]
-    assumptions: tuple[Fact, ...]
-    within: Annotated[float, Field(ge=0)] | None = None
-
-    def __post_init__(self) -> None:
-        if self.within is not None and not self.exact:
-            raise ConfigError(f"within={self.within}: what is not exact is within no distance alone")
-        if self.exact and (self.eps or self.delta):
-            raise ConfigError(f"({self.eps}, {self.delta}) is no guarantee of exactness")
 
 
 @schema
@@ -138,14 +93,19 @@ class Earlier:
     Attributes:
         name: of its folder, with the command's.
         stands: it may be relied on as before; else it is void.
-        why: in words.
+        reasons: why, at least one.
         state: the digest of the run that it was made from; None: not recorded.
     """
 
     name: str
     stands: bool
-    why: str
+    reasons: Annotated[tuple[Remark, ...], Field(min_length=1)]
     state: Digest | None = None
+
+    @property
+    def why(self) -> str:
+        """The reasons, as a reader sees them."""
+        return "; ".join(sentences(self.reasons))
 
 
 @schema
@@ -153,16 +113,16 @@ class Place:
     """Somewhere that was looked at for what is erased.
 
     Attributes:
-        place: in words.
+        place: what it is.
         files: how many runs were asked; up to version 0.6.0 also how many files were read.
         found: traces in them.
-        words: how it was looked at, and what was found.
+        remarks: what was found.
     """
 
-    place: str
+    place: Remark
     files: Count
     found: Count
-    words: str
+    remarks: tuple[Remark, ...]
 
 
 @schema
@@ -171,11 +131,11 @@ class TraceSearch:
 
     Attributes:
         places: that were searched.
-        unlooked: what was not, in words, with the reason.
+        unlooked: what was not, with the reason.
     """
 
     places: tuple[Place, ...]
-    unlooked: Words
+    unlooked: tuple[Remark, ...]
 
 
 @schema
@@ -198,11 +158,13 @@ class ErasureReport:
     Attributes:
         schema: the version of this form.
         agt: the version of the program.
-        asked, done, guaranteed, state: what its parts say.
+        asked: the request.
+        removal: what the method did and promises; of a request that is noted and pending, no record is removed.
+        state: the run before and after.
         earlier: answers from earlier states, each standing or void.
         outside: what this account does not show.
+        training: seconds that training the run took; None: not recorded.
         sweep: the search for traces; None: none was made.
-        budget: what is left of the removal budget; None: the method needs none.
         waiting: what is pending after this; None: nothing is.
         abstained: queries that were not answered while requests were pending, up to now; None: none were pending.
 
@@ -210,30 +172,30 @@ class ErasureReport:
         ConfigError: it contradicts itself.
     """
 
-    schema: Literal["agt.erasure/1"]
+    schema: Literal["agt.erasure/2"]
     agt: str
     asked: Asked
-    done: Done
-    guaranteed: Guaranteed
+    removal: Removal
     state: StateChange
     earlier: tuple[Earlier, ...]
-    outside: Words
+    outside: tuple[Remark, ...]
+    training: Seconds | None = None
     sweep: TraceSearch | None = None
-    budget: RemovalBudget | None = None
     waiting: Waiting | None = None
     abstained: Count | None = None
 
     def __post_init__(self) -> None:
         state, updated = self.state, self.updated
+        removed, budget = self.removal.records, self.removal.budget
         rules = {
             "pending requests replace no state, and an update leaves nothing pending": updated == (self.waiting is None),
-            "only an update removes records": updated or self.done.records == 0,
+            "only an update removes records": updated or removed == 0,
             "the records that are left are those before, without the removed": (
-                state.records_after == state.records_before - self.done.records
+                state.records_after == state.records_before - removed
             ),
             "an update has another digest than the state before": updated <= (state.before != state.after),
             "the entry is one of the log": state.entry <= int(state.log.split(":")[0]),
-            "the budget is not overdrawn": self.budget is None or self.budget.spent <= self.budget.total,
+            "the budget is not overdrawn": budget is None or budget.spent <= budget.total,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
         if wrong:
@@ -242,7 +204,7 @@ class ErasureReport:
     @property
     def updated(self) -> bool:
         """The run's state was replaced; else the request is noted and pending."""
-        return self.done.method != PENDING
+        return self.removal.promise.method != PENDING
 
     @property
     def content(self) -> bytes:
@@ -250,59 +212,64 @@ class ErasureReport:
         return content_of(self)
 
 
-def account_of(
-    removal: Removal,
-    *,
-    asked: Asked,
-    state: StateChange,
-    training: float | None,
-    earlier: tuple[Earlier, ...] = (),
-    sweep: TraceSearch | None = None,
-    waiting: Waiting | None = None,
-    abstained: int | None = None,
-    unlooked: Words = (),
-) -> ErasureReport:
-    """The account of one erasure.
-
-    Args:
-        removal: what the method says of it.
-        training: seconds that training the run took; None: not recorded.
-        unlooked: more that this account does not show, beside what none does.
-        others: as in ``ErasureReport``.
-
-    Raises:
-        ConfigError: they contradict each other.
-    """
-    promise = removal.promise
-    return ErasureReport(
-        schema=VERSION,
-        agt=__version__,
-        asked=asked,
-        done=Done(promise.method, removal.records, removal.seconds, removal.words, dict(removal.facts), training),
-        guaranteed=Guaranteed(
-            promise.exact,
-            promise.eps,
-            promise.delta,
-            promise.requests,
-            promise.words,
-            promise.assumptions,
-            promise.within,
-        ),
-        state=state,
-        earlier=earlier,
-        outside=(*unlooked, *OUTSIDE),
-        sweep=sweep,
-        budget=removal.allowance,
-        waiting=waiting,
-        abstained=abstained,
-    )
-
-
 def read_account(content: bytes) -> ErasureReport:
-    """What ``ErasureReport.content`` gave.
+    """What ``ErasureReport.content`` gave, or an account of the form ``agt.erasure/1`` in that of now.
 
     Raises:
         ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
             one that contradicts itself.
     """
-    return read_document(ErasureReport, content, VERSION, "an account")
+    return read_document(ErasureReport, content, VERSION, "an account", _from_sentences)
+
+
+def recorded_in_words(account: ErasureReport) -> int:
+    """Return how many sentences an account has that an earlier version recorded as text."""
+    promise, sweep = account.removal.promise, account.sweep
+    groups = [account.removal.steps, promise.terms, account.outside]
+    groups += [earlier.reasons for earlier in account.earlier]
+    if sweep is not None:
+        groups += [sweep.unlooked, *((place.place, *place.remarks) for place in sweep.places)]
+    return sum(remark.code == IN_WORDS for remarks in groups for remark in remarks)
+
+
+def _from_sentences(node: dict[str, Any]) -> dict[str, Any]:
+    """Return an account of the form ``agt.erasure/1`` in that of now, its sentences as text; others as they are.
+
+    Raises:
+        ConfigError: it is in no such form.
+    """
+    if node.get("schema") != VERSION_IN_WORDS:
+        return node
+    parts = {**node, "schema": VERSION}
+    try:
+        done, promise = dict(parts.pop("done")), dict(parts.pop("guaranteed"))
+        promise["method"] = done.pop("method")
+        promise["adaptive"] = promise.pop("requests") == "adaptive"
+        if "training" in done:
+            parts["training"] = done.pop("training")
+        if "budget" in parts:
+            done["allowance"] = parts.pop("budget")
+        parts["removal"] = {"promise": promise_in_words(promise), **removal_in_words(done)}
+        parts["outside"] = [in_words(text) for text in parts["outside"]]
+        parts["earlier"] = [_earlier_in_words(dict(earlier)) for earlier in parts["earlier"]]
+        if "sweep" in parts:
+            parts["sweep"] = _search_in_words(dict(parts["sweep"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        words = f"an account of the form {VERSION_IN_WORDS}: an entry is missing or of another kind"
+        raise ConfigError(f"{words} ({error})") from None
+    return parts
+
+
+def _earlier_in_words(earlier: dict[str, Any]) -> dict[str, Any]:
+    reasons = [in_words(earlier.pop("why"))]
+    return {**earlier, "reasons": reasons}
+
+
+def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
+    unlooked = [in_words(text) for text in search["unlooked"]]
+    return {**search, "places": [_place_in_words(dict(place)) for place in search["places"]], "unlooked": unlooked}
+
+
+def _place_in_words(place: dict[str, Any]) -> dict[str, Any]:
+    remarks = [in_words(place.pop("words"))]
+    return {**place, "place": in_words(place["place"]), "remarks": remarks}

@@ -27,18 +27,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
-from agt import sentences
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Claim, read_claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.models.portable import CLAIM
 from agt.relations import RELATIONS
+from agt.unlearning.sentences import Remark, Value
 from agt.unlearning.sisa import gaps
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run
 from agt_cli.report.found import runs_of
 from agt_cli.report.opening import open_run
-from agt_cli.runs.erased import ALIKE, people
+from agt_cli.runs.erased import ALIKE
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.account import Earlier
@@ -49,8 +49,8 @@ CERTIFICATES = "certificates.parquet"
 _AT_ONCE = 2**16
 
 
-Verdicts = Iterator[tuple[int, bool, str]]
-"""(how many answers, whether they stand, why): a release of weights or of a number is one."""
+Verdict = tuple[int, bool, tuple[Remark, ...]]
+"""(how many answers, whether they stand, why): a release of weights or of a number is one answer."""
 
 
 def judge_earlier(
@@ -83,9 +83,9 @@ def judge_earlier(
                 else:
                     verdicts = list(_released(record, len(gone)))
             except (AgtError, ArrowException) as error:
-                verdicts = [(1, False, f"its record is not whole, so nothing can be said of it: {first_line(error)}")]
+                verdicts = [(1, False, (Remark("record_not_whole", {"error": first_line(error)}),))]
             name = f"{command}/{made.folder.name}"
-            judged += [Earlier(name, stands, why, state) for count, stands, why in verdicts if count]
+            judged += [Earlier(name, stands, reasons, state) for count, stands, reasons in verdicts if count]
     return tuple(judged)
 
 
@@ -105,8 +105,8 @@ def group(guarantee: Guarantee, units: int) -> Guarantee | None:
 
 def removal_gaps(
     settings: RunSettings, prepared: Prepared, erased: Records, count: int, record: Run, alike: bool
-) -> list[str]:
-    """Why a record's certificates do not cover a removal, in words; empty: they do.
+) -> list[Remark]:
+    """Why a record's certificates do not cover a removal; empty: they do.
 
     Args:
         erased: the records that go, as far as the data has them; ``count``: how many go.
@@ -118,7 +118,7 @@ def removal_gaps(
     return gaps(settings, conditions_of(record), compared, unseen or bool(erased.public.any()))
 
 
-def _certified(record: Run, units: int, answered_without: bool, reasons: list[str]) -> Verdicts:
+def _certified(record: Run, units: int, answered_without: bool, reasons: list[Remark]) -> Iterator[Verdict]:
     """Args: answered_without: all of these units waited when it answered."""
     stable = given = 0
     file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
@@ -127,36 +127,48 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[st
         given += int(answered.sum())
         stable += int((answered & ((batch.column(1).to_numpy() >= units) | answered_without)).sum())
     if reasons:
-        yield given, False, f"{given} answers: {'; '.join(reasons)}"
+        yield given, False, (Remark("answers_not_covered", {"given": given}), *reasons)
         return
-    many, lost = people(units), given - stable
-    yield stable, True, f"{stable} of {given} answers are what training without them gives: stable for {many} or more"
-    yield lost, False, f"{lost} of {given} answers are not certified to stay without {many}"
+    lost = given - stable
+    yield stable, True, (Remark("answers_stand", {"stable": stable, "given": given, "units": units}),)
+    yield lost, False, (Remark("answers_lost", {"lost": lost, "given": given, "units": units}),)
 
 
-def _released(record: Run, units: int) -> Verdicts:
+def _released(record: Run, units: int) -> Iterator[Verdict]:
     if not record.holds(CLAIM):
-        repeats = "nothing new was released: what it repeats stands or not where it was first released"
-        yield 1, False, "its claim is not there" if record.holds(SPENT) else repeats
+        yield 1, False, (Remark("claim_missing" if record.holds(SPENT) else "nothing_new"),)
         return
     claim = read_claim(record.read(CLAIM))
     about = group(claim.guarantee, units)
-    if not claim.publishable:
-        unproved = sentences.unproved(claim.reasons or ())
-        why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {unproved}"
-    elif not RELATIONS[claim.relation.name].is_one_unit_either_way:
-        why = f"relation={claim.relation.name} says nothing about a unit that is erased and no other come"
-    elif about is None:
-        why = f"what {claim.mechanism} guarantees for one unit bounds nothing for {people(units)}"
-    else:
-        yield claim.releases, True, _group_words(claim, about, units)
+    one_sided = RELATIONS[claim.relation.name].is_one_unit_either_way
+    if claim.publishable and one_sided and about is not None:
+        yield claim.releases, True, _group_remarks(claim, about, units)
         return
-    yield claim.releases, False, why
+    yield claim.releases, False, (_void(claim, units),)
 
 
-def _group_words(claim: Claim, about: Guarantee, units: int) -> str:
-    each = f"each of {claim.releases} {claim.output}" if claim.output == "labels" else f"the {claim.output.split()[-1]}"
-    totals = [total for total in claim.totals[:1] if 0 < total.eps <= 100]
-    whole = [group(ApproximateDP(each.eps, each.delta) if each.delta else PureDP(each.eps), units) for each in totals]
-    said = f"; all of it {whole[0]}" if any(whole) else ""
-    return f"{each} ({claim.mechanism}): {about} for {people(units)} together, by group privacy{said}"
+def _void(claim: Claim, units: int) -> Remark:
+    """Why a release that does not stand is void."""
+    if not claim.publishable:
+        return Remark("simulated" if claim.simulated else "not_proved")
+    if not RELATIONS[claim.relation.name].is_one_unit_either_way:
+        return Remark("relation_two_sided", {"relation": claim.relation.name})
+    return Remark("no_bound_for_group", {"mechanism": claim.mechanism, "units": units})
+
+
+def _group_remarks(claim: Claim, about: Guarantee, units: int) -> tuple[Remark, ...]:
+    """What each release, and all of them together, bound for so many units."""
+    values: dict[str, Value] = {
+        "releases": claim.releases,
+        "output": str(claim.output),
+        "mechanism": claim.mechanism,
+        "units": units,
+    }
+    remarks = [Remark(f"group_{about.kind}", {**values, **about.parameters})]
+    for total in claim.totals[:1]:
+        whole = None
+        if 0 < total.eps <= 100:
+            whole = group(ApproximateDP(total.eps, total.delta) if total.delta else PureDP(total.eps), units)
+        if whole is not None:
+            remarks.append(Remark(f"all_{whole.kind}", whole.parameters))
+    return tuple(remarks)

@@ -52,7 +52,7 @@ from agt.errors import ConfigError, counted, few
 from agt.ledger import chain
 from agt.settings import schema
 from agt.store import Broken, Folder, refusing, sync_folder
-from agt.unlearning.promise import MethodName, Removal
+from agt.unlearning.promise import MethodName, Removal, read_removal
 
 KEY_FILE = "unlearning/key"
 SIZE = 16  # bytes of a hash
@@ -216,8 +216,8 @@ class RequestEntry:
     def removal(self) -> Removal:
         """What its method said of it. Raises Broken: it was not kept."""
         try:
-            return Removal.of(self.promise, self.facts["removal"])
-        except (TypeError, ValueError, KeyError) as error:
+            return read_removal(self.promise, self.facts["removal"])
+        except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(f"entry {self.number} of {REQUEST_LOG_FILE} keeps no account of what was done ({error})") from None
 
     @classmethod

@@ -61,12 +61,12 @@ from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards
 from agt.unlearning.newton import DRAWN_ANEW
 from agt.unlearning.promise import MethodName, Promise, Removal
+from agt.unlearning.sentences import Remark, sentences
 from agt.unlearning.sisa import needed, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import people
 from agt_cli.runs.pending import WAITING_FILE
 from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
 from agt_cli.runs.queries import conditions_of
@@ -112,15 +112,11 @@ holds of it. Raises CheckError (exit 3) where it cannot, with nothing changed.""
 
 def removal_metrics(removal: Removal) -> dict[str, Any]:
     """Flat numbers of a removal, for metrics.json."""
-    budget = removal.allowance
+    budget = removal.budget
     spent = {} if budget is None else {"budget_spent": budget.spent, "budget": budget.total}
     return {"removed": removal.records, "seconds_unlearning": round(removal.seconds, 4), **spent, **removal.facts}
 
 
-KEPT = "its seed and keys are those that the run recorded, so that requests may have followed from what they did"
-ANEW = "its seed and keys were drawn anew by the operating system after the last request (Gupta et al. 2021)"
-NOTHING = "it draws nothing, neither a seed nor keys of hashes: it is a function of the records that remain"
-NOISE = "it draws nothing but its noise, anew and by the operating system: no seed and no keys of hashes"
 FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
 
 
@@ -144,8 +140,8 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
     facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
-    words = (f"trained from scratch on the {len(job.prepared.dataset.train):,} records that remain",)
-    return Removal(_retrain_promise(job, settings), job.count, seconds, facts, words)
+    steps = (Remark("trained_from_scratch", {"records": len(job.prepared.dataset.train)}),)
+    return Removal(_retrain_promise(job, settings), job.count, seconds, facts, steps)
 
 
 def from_the_start(job: ErasureJob) -> RunSettings:
@@ -200,18 +196,16 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
 
 def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     noisy = settings.certificate.noise == "drawn"
-    how = (
-        "with noise drawn anew: its distribution is the same"
-        if noisy
-        else "bit for bit what the same program makes of them on this machine"
-    )
-    trained = (
-        f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
-    )
     draws = fresh_config(job.run.config, job.batches) != dict(job.run.config)  # a seed or a key
-    drawn = ANEW if job.fresh else KEPT if draws else NOISE if noisy else NOTHING
+    if job.fresh:
+        drawn = "keys_drawn_anew"
+    elif draws:
+        drawn = "keys_recorded"
+    else:
+        drawn = "draws_only_noise" if noisy else "draws_nothing"
+    terms = (Remark("retrained_with_noise" if noisy else "retrained"), Remark(drawn))
     facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
-    return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
+    return Promise("retrain", True, 0.0, 0.0, drawn != "keys_recorded", terms, facts)
 
 
 def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -227,43 +221,36 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
     try:
         model, removal = job.settings.certificate.remove_records(was, job.erased, job.count)
     except CannotRemove as error:
-        return _from_scratch(job, record, console, str(error))
+        return _from_scratch(job, record, console, error.reason)
     write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
     assumptions = (*removal.promise.assumptions, job.prepared.untouched)
     return replace(removal, promise=replace(removal.promise, assumptions=assumptions))
 
 
-def _unfit(job: ErasureJob) -> str:
-    """Why no step can be taken from the present state; empty where one can."""
+def _unfit(job: ErasureJob) -> Remark | None:
+    """Why no step can be taken from the present state; None where one can."""
+    prepared, before = job.prepared, int(job.run.metrics["classes"])
     if job.fresh and job.settings.certificate.noise_is_fixed:
-        return "fresh=true asks for another random term in the loss, and the state was made with the one there is"
-    if job.prepared.untouched.standing is Standing.VOID:
-        return f"the other records are not what the state was made with: {job.prepared.untouched.why}"
-    if job.prepared.classes != int(job.run.metrics["classes"]):
-        return f"classes: the run has {job.run.metrics['classes']}, and the records that remain have {job.prepared.classes}"
-    return ""
+        return Remark("no_step_with_fresh_loss")
+    if prepared.untouched.standing is Standing.VOID:
+        return Remark("no_step_from_other_records", {"why": prepared.untouched.why})
+    if prepared.classes != before:
+        return Remark("no_step_to_other_classes", {"before": before, "after": prepared.classes})
+    return None
 
 
-def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: str) -> Removal:
+def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: Remark) -> Removal:
     """Raises CheckError where that is forbidden."""
     if not job.may_retrain:
         raise CheckError(
-            f"method={job.settings.certificate.own_erasure}: {reason}; and forbid_retraining=true. Nothing was changed. "
-            "Let it train: forbid_retraining=false, or method=retrain"
+            f"method={job.settings.certificate.own_erasure}: {reason.sentence}; and forbid_retraining=true. Nothing was "
+            "changed. Let it train: forbid_retraining=false, or method=retrain"
         )
-    console.note(f"training from scratch: {reason}")
+    console.note(f"training from scratch: {reason.sentence}")
     done = retrain(job, record, console)
-    return replace(done, words=(*done.words, f"no step was taken: {reason}"))
+    return replace(done, steps=(*done.steps, reason))
 
 
-SISA_EXACT = (
-    "the model is what training without the erased records gives: members whose shard lost none were "
-    "kept, the others were trained again"
-)
-SISA_SHARDS = (
-    "shards are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
-    "have chosen whom to erase by shard; fresh=true deals everybody anew"
-)
 SAME_CODE = proved("all members were trained by the same code, on machines of one kind, with as many threads")
 SAME_SHARDS = proved("members were kept only where the digest of their shard is the one that they were trained on")
 
@@ -295,27 +282,19 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         "steps_retrained": trained * done.steps,
         "steps_of_all": members * done.steps,
     }
-    words = f"{trained} of {members} members were trained again"
+    steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
     changed = void(
         "not bit for bit a training of today: members that were kept were trained before "
         f"{', '.join(done.changed)} changed; each is still what that training made of records that all remain"
     )
     facts_of_bits = (SAME_SHARDS, changed if done.changed else SAME_CODE)
-    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), facts_of_bits)
-    return Removal(promise, job.count, seconds, facts, (words,))
+    terms = (Remark("members_kept"), Remark("shards_by_recorded_key"))
+    promise = Promise("sisa", True, 0.0, 0.0, False, terms, facts_of_bits)
+    return Removal(promise, job.count, seconds, facts, steps)
 
 
 PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", REQUEST_LOG_FILE)
 """What a record has of its own."""
-WORDS = (
-    "every label that is given is the one that training again without them gives, with the same settings, seeds and public "
-    "constants: its stable distance says so of every set of so many people at once, whoever chose them and after whichever "
-    "answers",
-    "other queries abstain until the next update. Which ones do depends on the records, those that are to go among them, "
-    "and whoever asks sees it: abstaining itself is not private, and private releases are refused until then",
-    "the model, its certificates and figures still hold what is to be erased: they stay with the data owner, and the next "
-    "update replaces them",
-)
 
 
 def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -327,9 +306,10 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     started = time.perf_counter()
     prepared = job.prepared
     if reasons := removal_gaps(job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held):
+        why = "; ".join(sentences(tuple(reasons)))
         raise CheckError(
-            f"method=certificate: this run's certificates do not cover the removal: {'; '.join(reasons)}. Carry it out "
-            "instead: method=auto finds how"
+            f"method=certificate: this run's certificates do not cover the removal: {why}. Carry it out instead: "
+            "method=auto finds how"
         )
     for name in job.run.manifest.files:
         if name not in (*PENDING_ANEW, WAITING_FILE):
@@ -341,28 +321,24 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if ensemble.members > 1 and len(units) == job.units:  # how many each member was trained on; else some are gone
         members = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
-    words = (f"noted, and nothing was computed: {_answered(job, model.farthest)}",)
+    noted = _noted(job, model.farthest)
     if model.farthest < job.units:
-        console.say(f"method=certificate: {words[0]}")
+        console.say(f"method=certificate: {noted.sentence}")
     facts = {"pending": job.units, "farthest": model.farthest}
     apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
     rests = (*(f for f in needed(conditions_of(job.run)) if f not in apart), prepared.untouched, prepared.choices)
-    promise = Promise("certificate", True, 0.0, 0.0, True, WORDS, tuple(dict.fromkeys(rests)))
-    return Removal(promise, 0, time.perf_counter() - started, facts, words)
+    terms = (Remark("answers_as_retrained"), Remark("others_abstain"), Remark("state_still_holds"))
+    promise = Promise("certificate", True, 0.0, 0.0, True, terms, tuple(dict.fromkeys(rests)))
+    return Removal(promise, 0, time.perf_counter() - started, facts, (noted,))
 
 
-def _answered(job: ErasureJob, farthest: int) -> str:
-    """Which queries are answered, in words."""
+def _noted(job: ErasureJob, farthest: int) -> Remark:
+    """Which queries are answered while the request waits."""
     relation = RELATIONS[job.settings.relation.name]
     if farthest < job.units:
-        return (
-            f"{people(job.units)} wait, and no stable distance of this run is beyond {farthest} (kgrid.max): every "
-            "query abstains until an update"
-        )
-    return (
-        f"{people(job.units)} wait; a query is answered where its stable distance is {job.units} or more (k counts "
-        f"{relation.ball_of(job.settings.relation.unit_rows)}{relation.published_rule}), and abstains elsewhere"
-    )
+        return Remark("request_noted_none_answered", {"units": job.units, "farthest": farthest})
+    code = "request_noted_of_mean" if relation.published_rule else "request_noted"
+    return Remark(code, {"units": job.units, "relation": job.settings.relation.name})
 
 
 OWNERS = {kind.own_erasure: kind.name for kind in KINDS if kind.own_erasure}

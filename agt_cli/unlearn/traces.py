@@ -16,9 +16,10 @@ import numpy as np
 
 from agt.data.erasure import part
 from agt.data.records import Records
-from agt.errors import AgtError, few
+from agt.errors import AgtError
 from agt.store import Broken
 from agt.training.checkpoint import RUN
+from agt.unlearning.sentences import Remark
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, Run
 from agt_cli.runs.erased import key_of, named
@@ -26,8 +27,6 @@ from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.account import Place, TraceSearch
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, HashKey, Index, Log, places
 from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
-
-FILES_NOT_SEARCHED = "files beside runs were not searched"
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,14 @@ class TraceTargets:
     Attributes:
         ids: of the erased records, and of units of which no record is left, as the data has them.
         rows: how many of the erased records still have a row in the run's own data.
-        unknown: whom nobody can ask for any more, in sentences.
+        forgotten: how many of the erased records nobody can ask for any more.
+        erased: how many records were erased.
     """
 
     ids: Sequence[str]
     rows: int = 0
-    unknown: tuple[str, ...] = ()
+    forgotten: int = 0
+    erased: int = 0
 
     @classmethod
     def of(cls, known: TrainingRecords, request: Request) -> "TraceTargets":
@@ -64,11 +65,9 @@ class TraceTargets:
         hashes = frozenset(word for entry in batch for word in entry.records)
         parted = part(stated(run, settings), named(key, log.erased))
         erased = parted.erased.take(named(key, hashes)(parted.erased.ids, parted.erased.units))
-        unknown = tuple[str, ...]()
-        if gone := len(hashes) - len(erased):
-            unknown = (f"{gone} of {len(hashes)} erased records, of which nothing but keyed hashes is kept",)
         rest = parted.rest
-        return cls(_ids_of(erased, (rest.train, rest.test)), len(erased), unknown)
+        ids = _ids_of(erased, (rest.train, rest.test))
+        return cls(ids, len(erased), len(hashes) - len(erased), len(hashes))
 
 
 def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> TraceSearch:
@@ -80,20 +79,18 @@ def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | 
         records: folders of records (output_dir): that of this command first, then that of the run, if it is another.
         ids: the file that the request came in; None, or ``-``: no file.
     """
-    unlooked = [FILES_NOT_SEARCHED, "folders other than these", *targets.unknown]
+    unlooked = [Remark("files_beside_runs"), Remark("other_folders")]
+    if targets.forgotten:
+        counts = {"forgotten": targets.forgotten, "erased": targets.erased}
+        unlooked.append(Remark("erased_forgotten", counts))
     if targets.rows:
-        unlooked.append(
-            f"the run's own data, which is its owner's to change: {targets.rows} of the erased records still have rows "
-            "in it, unread from now on"
-        )
+        unlooked.append(Remark("rows_in_own_data", {"rows": targets.rows}))
     else:
-        unlooked.append("the run's own data: none of the erased records has a row in it any more")
+        unlooked.append(Remark("no_rows_in_own_data"))
     if ids not in (None, INPUT):
-        unlooked.append("the file that the ids came in: delete it when it is not needed")
+        unlooked.append(Remark("file_of_ids"))
     if any((folder / SHADOWS).exists() for folder in records):
-        unlooked.append(
-            "shadow models of membership audits, kept in output_dir, each trained on half of such records: remove them"
-        )
+        unlooked.append(Remark("shadow_models"))
     asked = tuple(other_runs(targets, folder, run.folder) for folder in records)
     return TraceSearch(asked, tuple(unlooked))
 
@@ -110,16 +107,13 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
     runs = [path.parent for path in sorted(folder.rglob(RECORD_INDEX_FILE)) if path.parent.resolve() != run.resolve()]
     counts = {path: _trained_on(targets, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
     hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
-    words = f"still trained on erased records: {few(hits)}: erase them there, too"
-    words = words if hits else "none has an erased record"
+    remarks = [Remark("trained_on_erased", {"runs": tuple(hits)}) if hits else Remark("none_trained_on_erased")]
     if closed := sum(count is None for count in counts.values()):
-        words += f"; {closed} cannot be asked, as their key is gone"
-    if stopped := _stopped(folder):
-        names = few(path.relative_to(folder).as_posix() for path in stopped)
-        words += f"; a training that was stopped: {names}; nothing tells whether the erased records are in it: resume and "
-        words += "erase, or delete it"
+        remarks.append(Remark("key_gone", {"runs": closed}))
+    if stopped := tuple(path.relative_to(folder).as_posix() for path in _stopped(folder)):
+        remarks.append(Remark("training_stopped", {"folders": stopped}))
     found = sum(hits.values()) + len(stopped)
-    return Place("other training runs, by their records.bin", len(counts) + len(stopped), found, words)
+    return Place(Remark("other_runs"), len(counts) + len(stopped), found, tuple(remarks))
 
 
 def _stopped(folder: Path) -> list[Path]:

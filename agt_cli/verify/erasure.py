@@ -23,11 +23,13 @@ from agt.models.kind import CertificateKind, RemovalBounds
 from agt.models.kinds import certificate_config
 from agt.settings import plain_of
 from agt.store import Broken, Manifest, read_file
-from agt.unlearning.promise import Promise, Removal
+from agt.unlearning.promise import read_promise
+from agt.unlearning.sentences import Remark, without_words
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, home_of
-from agt_cli.unlearn.account import OUTSIDE, ErasureReport, read_account
-from agt_cli.unlearn.erasure import account_lines, derive_account
+from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
+from agt_cli.unlearn.account_md import account_lines
+from agt_cli.unlearn.erasure import derive_account
 from agt_cli.unlearn.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
 from agt_cli.unlearn.methods import METHODS, OWNERS
 from agt_cli.verify.folders import Record, first_difference
@@ -66,11 +68,12 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
         record.findings.unchecked("entry", "the run that it is about, or its request log, could not be looked at")
     else:
         record.look("entry", _check_entry, account, log, run)
-    return tuple(line for line in account_lines(account) if not line.startswith(" "))
+    return tuple(account_lines(account))
 
 
 def _check_numbers(record: Record, account: ErasureReport) -> None:
-    numbers, budget = {"removed": account.done.records, **account.done.facts}, account.budget
+    removal = account.removal
+    numbers, budget = {"removed": removal.records, **removal.facts}, removal.budget
     numbers |= {"budget_spent": budget.spent, "budget": budget.total} if budget else {}
     record.check_metrics(ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics})
 
@@ -82,50 +85,70 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     if count > len(log.entries):
         raise Broken(f"it names entry {count} of the request log, which has {len(log.entries)}: an older copy of the run?")
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
+    recorded = account.removal
     if entry.kind != ("removed" if account.updated else "pending"):
-        raise Broken(f"what became of it: {ACCOUNT_FILE} says {account.done.method}, and the run's log {entry.kind}")
+        method = recorded.promise.method
+        raise Broken(f"removal.promise.method of {ACCOUNT_FILE} is {method}, and the run's log has an entry {entry.kind}")
     removed = len({record for each in log.batch(entry.number) for record in each.records}) if account.updated else 0
-    if removed != account.done.records:
-        raise Broken(f"records removed: {ACCOUNT_FILE} says {account.done.records}, and the run's log {removed}")
+    if removed != recorded.records:
+        raise Broken(
+            f"removal.records of {ACCOUNT_FILE} is recorded as {recorded.records}, and is {removed} by the run's log"
+        )
     after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
-    done, removal = account.done, entry.removal if "removal" in entry.facts else None  # older logs keep none
+    if "removal" not in entry.facts:  # older logs keep the promise alone
+        recorded = replace(recorded, promise=read_promise(entry.promise))
     derived = derive_account(
         entry,
         then,
-        removal or Removal(Promise.of(entry.promise), done.records, done.seconds, done.facts, done.words, account.budget),
+        entry.removal if "removal" in entry.facts else recorded,
         (state.run, after, state.records_after),
-        training=entry.facts.get("training", done.training),
+        training=entry.facts.get("training", account.training),
         earlier=account.earlier,
         sweep=account.sweep,
         abstained=account.abstained,
-        unlooked=account.outside[: -len(OUTSIDE)],
     )
-    if account.agt != __version__:
-        derived = replace(derived, agt=account.agt, outside=account.outside)
-    if difference := first_difference(plain_of(account), plain_of(derived)):
+    outside = without_words(account.outside)
+    if account.agt != __version__ or outside != account.outside:
+        derived = replace(derived, agt=account.agt, outside=outside)
+    if difference := first_difference(_fields_of(account), _fields_of(derived)):
         raise Broken(f"{ACCOUNT_FILE} is not what the run's log makes of it: {difference}")
+    if sentences_recorded := recorded_in_words(account):
+        counts = f"{counted(sentences_recorded, 'sentence')} that an earlier version of agt recorded as text"
+        record.findings.unchecked("words", f"{counts}: their numbers were compared, their words were not")
     return f"entry {account.state.entry} of the run's request log makes the same account"
+
+
+def _fields_of(account: ErasureReport) -> dict[str, Any]:
+    """JSON values of an account, without what an earlier version recorded as text."""
+    removal, promise = account.removal, account.removal.promise
+    promise_fields = plain_of(promise) | {"terms": _plain(promise.terms)}
+    removal_fields = plain_of(removal) | {"promise": promise_fields, "steps": _plain(removal.steps)}
+    return plain_of(account) | {"removal": removal_fields, "outside": _plain(account.outside)}
+
+
+def _plain(remarks: tuple[Remark, ...]) -> list[dict[str, Any]]:
+    return [plain_of(remark) for remark in without_words(remarks)]
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     """The guarantee and the budget of a kind's own method, by the run's settings and by what it left."""
-    method = account.done.method
+    method = account.removal.promise.method
     if method not in METHODS:
         raise Broken(f"{ACCOUNT_FILE} names method={method}, which this agt has not")
     if method not in OWNERS:
         return
     bounds = removal_bounds(run, method)
-    told, given = account.budget, plain_of(account)["guaranteed"]
     total, residual = bounds.total, bounds.spent
-    if told is None or told.total != total or told.spent > total:
-        raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {told}")
-    if account.state.after == run.manifest.digest and told.spent != residual:
+    recorded = account.removal.budget
+    if recorded is None or recorded.total != total or recorded.spent > total:
+        raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {recorded}")
+    if account.state.after == run.manifest.digest and recorded.spent != residual:
         raise Broken(
-            f"{ACCOUNT_FILE} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}"
+            f"{ACCOUNT_FILE} says that {recorded.spent!r} is spent, and the run's state has a residual of {residual!r}"
         )
-    promise = {**given, "adaptive": given["requests"] == "adaptive"}
-    check_promise(promise, run, method, told.spent)
-    record.findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
+    check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
+    words = f"of the account, worked out again: {recorded.spent:.6g} of {total:.6g}"
+    record.findings.ok("removal budget", words)
 
 
 def check_state(record: Record, trained: Record | None) -> None:

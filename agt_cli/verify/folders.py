@@ -7,6 +7,7 @@ metrics.json are functions of config.yaml and of what source.json has of the dat
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -81,9 +82,9 @@ def inventory(folder: Path) -> dict[str, str]:
     for inside, folders, files in os.walk(folder, onerror=unlisted):
         deep = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
         for path in (Path(inside, name) for name in (*folders, *files)):
-            kind = file_kind(path.lstat().st_mode)
-            if kind != "a folder" or deep:
-                found[path.relative_to(folder).as_posix()] = kind
+            mode = path.lstat().st_mode
+            if deep or not stat.S_ISDIR(mode):
+                found[path.relative_to(folder).as_posix()] = file_kind(mode)
         folders[:] = [] if deep else folders
         if len(found) > MAX_ENTRIES:
             raise Broken(f"the folder holds more than {MAX_ENTRIES:,} files: no run's does")
@@ -258,16 +259,16 @@ class Record(Run):
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
         """(name, place, digest) of each folder that it was made from; a digest that nobody asked for is None."""
         environment, mechanism = self.environment, self.config.get("mechanism") or {}
+        trained_digest = str(environment.get("trained_digest"))  # of a training run it is always recorded
         for name, place, digest in (
-            ("training run", environment.get("trained_run"), environment.get("trained_digest")),
+            ("training run", environment.get("trained_run"), trained_digest),
             ("released weights", environment.get("release"), self.config.get("digest")),
             ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
         ):
             if place is not None and not isinstance(place, str):
                 raise Broken(f"the record names no place of its {name}")
             if place is not None:
-                asked = digest is not None or name == "training run"  # of which the digest is always recorded
-                yield name, Path(place), read_digest(str(digest)) if asked else None
+                yield name, Path(place), None if digest is None else read_digest(str(digest))
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:

@@ -15,8 +15,9 @@ from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store import MAX_TEXT_BYTES, Broken
 from agt_cli.releasing.noise import meant_guarantee
+from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
-from agt_cli.report.report_md import ball, guarantee, table_metrics
+from agt_cli.report.sections_md import ball, guarantee
 from agt_cli.runs.queries import LINES
 from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference, note_sentences, spent_has_fields
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from agt.errors import ConfigError
 from agt.models.portable import COMMAND as RELEASE
 from agt.store import MANIFEST_FILE, Broken, Manifest, read_file, unseal_manifest
+from agt.unlearning.sentences import sentences
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
@@ -42,7 +43,7 @@ ACCOUNT_LIMITS = (
     "that the log holds every request: one that was never given to agt is in no file",
     MAKER_LIMIT,
     "that the code which ran was agt's: version and revision are words in the record",
-    *OUTSIDE,
+    *sentences(OUTSIDE),
 )
 HALF_COMMITTED = (
     "an erasure was carried out whose files are not all in their places yet (unlearning/commit)",

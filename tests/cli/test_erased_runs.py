@@ -215,7 +215,7 @@ def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:
     assert now[name][False].startswith(f"{(table.stable_distance < 2).sum()} of 25 answers are not certified")
     released = f"predict/{Path(labels['run']).name}"
     assert now[released].keys() == {True}
-    assert "each of 25 labels (randomized_response): 0.2-differentially private for 2 people" in now[released][True]
+    assert "25 labels by randomized_response, each 0.2-differentially private for 2 people" in now[released][True]
     assert now[f"predict/{Path(simulated['run']).name}"].keys() == {False}
     assert before == {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
     later = judged(run, IDS[2:5])  # of a state that is two updates old

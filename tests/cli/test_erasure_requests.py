@@ -10,6 +10,7 @@ import pytest
 from agt.data.erasure import families
 from agt.data.records import DataError
 from agt.errors import ConfigError
+from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import kept_head, settings_of
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
@@ -160,7 +161,8 @@ def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         place = other_runs(TraceTargets(()), tmp_path, Path("run"))
         assert (place.found, place.files) == (number, number)
-    assert "stopped: own, train/a/checkpoint, train/b/checkpoint; nothing tells whether the erased records" in place.words
+    stopped = {"folders": ("own", "train/a/checkpoint", "train/b/checkpoint")}
+    assert Remark("training_stopped", stopped) in place.remarks
     for name in left:
         (tmp_path / name).unlink()
-    assert other_runs(TraceTargets(()), tmp_path, Path("run")).words == "none has an erased record"
+    assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (Remark("none_trained_on_erased"),)

@@ -96,8 +96,8 @@ def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     before = load_file(folder / "removal.safetensors")
     said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     after, now, told = load_file(folder / "removal.safetensors"), numbers(folder), account()
-    assert told["done"]["facts"]["removed_by"] == "step"
-    assert told["guaranteed"]["requests"] == "oblivious"
+    assert told["removal"]["facts"]["removed_by"] == "step"
+    assert told["removal"]["promise"]["adaptive"] is False
     assert (now["count"], now["removed"]) == (200 - GONE, GONE)
     gradient, count = true_gradient(folder)
     assert count == now["count"]
@@ -115,7 +115,7 @@ def test_rows_that_are_gone_already_are_not_needed(agt, trained):
     folder = trained()
     Path("t.csv").write_text(table(range(GONE, ROWS)))
     agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
-    assert account()["done"]["facts"]["removed_by"] == "refresh"
+    assert account()["removal"]["facts"]["removed_by"] == "refresh"
     assert "no longer has" in page()
     assert true_gradient(folder)[0] <= numbers(folder)["residual"] <= 1e-9
     assert numbers(folder)["removed"] == GONE
@@ -130,7 +130,7 @@ def test_a_budget_that_would_be_exceeded(agt, trained):
     assert (folder / "manifest.json").read_bytes() == digest
     before = load_file(folder / "removal.safetensors")
     agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
-    assert account()["done"]["method"] == "retrain"
+    assert account()["removal"]["promise"]["method"] == "retrain"
     assert "removal budget" in page()
     assert not np.array_equal(before["tilt"], load_file(folder / "removal.safetensors")["tilt"])  # noise drawn anew
 
@@ -138,7 +138,7 @@ def test_a_budget_that_would_be_exceeded(agt, trained):
 def test_a_budget_is_kept_by_measuring(agt, trained):
     folder = trained("certificate.sigma=0.0001", "certificate.tolerance=1e-8")
     assert agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").code == 0
-    assert account()["done"]["facts"]["removed_by"] == "step+polish"
+    assert account()["removal"]["facts"]["removed_by"] == "step+polish"
     assert numbers(folder)["residual"] <= numbers(folder)["allowed"] / 64
 
 
@@ -151,14 +151,14 @@ def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
     assert not np.isclose(before["noise"], after["noise"]).any()
     assert np.array_equal(served - after["weight"], after["noise"])
     assert not np.fmod(served, step_of(0.1)).any()
-    rests = account()["guaranteed"]["assumptions"]
+    rests = account()["removal"]["promise"]["assumptions"]
     assert [fact["why"] for fact in rests if fact["standing"] != "proved"] == [
         fact["why"] for fact in rests if fact["broken_by"]
     ]
     assert any("rounded to a public lattice" in fact["why"] for fact in rests)
     assert "NOT PROVED" not in said.out
-    given = account()["guaranteed"]
-    assert given["requests"] == "adaptive"
+    given = account()["removal"]["promise"]
+    assert given["adaptive"]
     assert given["eps"] < 0.5, "what this removal left, and not the settings' 1"
     assert f"guaranteed: epsilon = {upward(given['eps'])}, delta = 0.0001" in said.out
     assert agt("verify", str(folder)).code == 0
@@ -169,14 +169,14 @@ def test_squares_are_exact_up_to_rounding(agt, trained):
     folder = trained("certificate.loss=least_squares", *none)
     said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     told = account()
-    assert told["guaranteed"]["exact"]
+    assert told["removal"]["promise"]["exact"]
     assert "guaranteed: exact up to a distance of " in said.out
     assert agt("verify", str(folder)).code == 0
     Path("t.csv").write_text(table(range(GONE, ROWS)))
     assert agt(*TRAIN, "certificate.loss=least_squares", *none, "hydra.run.dir=anew").code == 0
     weights = [load_file(place / "model.safetensors")["weight"] for place in (folder, Path("anew"))]
-    assert np.linalg.norm(weights[0] - weights[1]) <= told["guaranteed"]["within"] < 1e-5
-    assert told["done"]["facts"]["removed_by"] == "step+polish"
+    assert np.linalg.norm(weights[0] - weights[1]) <= told["removal"]["promise"]["within"] < 1e-5
+    assert told["removal"]["facts"]["removed_by"] == "step+polish"
     assert true_gradient(folder, "least_squares")[0] <= numbers(folder)["residual"] <= 1e-10
 
 
@@ -184,10 +184,10 @@ def test_training_again_draws_the_noise_anew(agt, trained):
     folder = trained()
     before = load_file(folder / "removal.safetensors")
     assert agt("unlearn", f"run={folder}", "ids=ids.txt", "method=retrain").code == 0
-    told, after = account()["guaranteed"], load_file(folder / "removal.safetensors")
+    told, after = account()["removal"]["promise"], load_file(folder / "removal.safetensors")
     assert not np.isclose(before["noise"], after["noise"]).any()
     assert told["exact"]
-    assert "with noise drawn anew" in told["words"][0]
+    assert told["terms"][0]["code"] == "retrained_with_noise"
     assert any("drawn anew" in fact["why"] for fact in told["assumptions"])
 
 

@@ -8,12 +8,13 @@ import pytest
 
 from agt.errors import CheckError
 from agt.facts import Standing
+from agt.unlearning.sentences import Remark
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import prepare, settings_of
-from agt_cli.unlearn.methods import ANEW, KEPT, NOTHING, ErasureJob, fresh_config, retrain, sisa
+from agt_cli.unlearn.methods import ErasureJob, fresh_config, retrain, sisa
 
 from .conftest import Agt
 
@@ -67,7 +68,7 @@ def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(ag
     assert removal.facts["members_retrained"] == 1
     assert removal.facts["members"] == 3
     assert removal.facts["steps_retrained"] * 3 == removal.facts["steps_of_all"]
-    assert removal.words == ("1 of 3 members were trained again",)
+    assert removal.steps == (Remark("members_trained_again", {"trained": 1, "members": 3}),)
     assert removal.promise.exact
     assert not removal.promise.adaptive, "the key is the one that earlier answers came from"
     assert [fact.standing for fact in removal.promise.assumptions] == [Standing.PROVED] * 2
@@ -89,8 +90,8 @@ def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(agt: Agt
         assert drawn.config["training"][key] != whole.config["training"][key]
     assert same.promise.exact
     assert anew.promise.exact
-    assert (same.promise.adaptive, same.promise.words[1]) == (False, KEPT)
-    assert (anew.promise.adaptive, anew.promise.words[1]) == (True, ANEW)
+    assert (same.promise.adaptive, same.promise.terms[1].code) == (False, "keys_recorded")
+    assert (anew.promise.adaptive, anew.promise.terms[1].code) == (True, "keys_drawn_anew")
     with RunRecord(tmp_path / "again", "train", drawn.config) as record:
         retrain(job_of(drawn), record, Console(quiet=True))
     assert states(open_run(tmp_path / "again", "train")) == states(drawn), "what was drawn is in the record"
@@ -104,7 +105,7 @@ def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Pa
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "next", "train", run.config) as record:
         promise = retrain(job_of(run), record, Console(quiet=True)).promise
-    assert (promise.adaptive, promise.words[1]) == (True, NOTHING)
+    assert (promise.adaptive, promise.terms[1].code) == (True, "draws_nothing")
     assert fresh_config(run.config, 1) == run.config
 
 
@@ -131,7 +132,7 @@ def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(agt: Agt, t
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "anew", "train", run.config) as record:
         promise = sisa(job_of(run, fresh=True), record, Console(quiet=True)).promise
-    assert (promise.method, promise.adaptive, promise.words[1]) == ("sisa", True, ANEW)
+    assert (promise.method, promise.adaptive, promise.terms[1].code) == ("sisa", True, "keys_drawn_anew")
     anew = open_run(tmp_path / "anew", "train")
     assert anew.config["ensemble"]["key"] != run.config["ensemble"]["key"]
     assert settings_of(anew.config).choices.standing is Standing.DECLARED

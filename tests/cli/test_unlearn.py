@@ -131,7 +131,7 @@ def test_a_change_that_is_decided_and_not_carried_through(agt: Agt, run: Path, m
     assert said.code == 1
     assert "run=run: WAS changed" in said.err
     assert (run / COMMIT).is_dir()
-    assert account(unlearn(agt))["done"]["records"] == 3
+    assert account(unlearn(agt))["removal"]["records"] == 3
 
 
 def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) -> None:
@@ -149,7 +149,7 @@ def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) 
     assert (said.code, manifest(run)) == (2, before)
     assert f"{ABSTAINED_FILE.name} is a folder" in said.err
     path.rmdir()
-    assert account(unlearn(agt))["done"]["records"] == 2
+    assert account(unlearn(agt))["removal"]["records"] == 2
 
 
 def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
@@ -161,11 +161,11 @@ def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
     Path("mine/shadows").mkdir()
     told = account(agt("unlearn", f"run={run}", "ids=ids.txt", "--json"))
     assert len(told["earlier"]) == 1
-    assert any(line.startswith("shadow models of membership audits") for line in told["sweep"]["unlooked"])
-    trained_on = [place for place in told["sweep"]["places"] if place["place"].startswith("other training runs")]
+    trained_on = told["sweep"]["places"]
     assert [place["found"] for place in trained_on] == [0, 2]
-    assert Path(other).name in trained_on[1]["words"]
-    assert "files beside runs were not searched" in told["sweep"]["unlooked"]
+    (holding,) = trained_on[1]["remarks"]
+    assert [Path(folder).name for folder in holding["values"]["runs"]] == [Path(other).name]
+    assert {"shadow_models", "files_beside_runs"} <= {remark["code"] for remark in told["sweep"]["unlooked"]}
 
 
 def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:

@@ -14,10 +14,11 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Manifest
+from agt.unlearning.sentences import Remark
 from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, NEXT
 from agt_cli.unlearn.account import read_account
-from agt_cli.unlearn.erasure import account_markdown
+from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_of
 from cli.conftest import Agt
 from cli.test_verify import Edit, change, digest, problems, tamper
@@ -157,16 +158,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, it
     "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
     "states that gave way": ("train/a", {"env.json": lambda env: env["succeeds"].pop(0)}, {"request log": "succeeds"}),
     "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
-    "adaptive": account(lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
-    "method": account(lambda account: account["done"].update(method="sisa"), "done.method"),
+    "adaptive": account(lambda account: account["removal"]["promise"].update(adaptive=True), "promise.adaptive"),
+    "method": account(lambda account: account["removal"]["promise"].update(method="sisa"), "promise.method"),
     "before": account(lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
     "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
     "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
-    "words": account(lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
+    "terms": account(
+        lambda account: account["removal"]["promise"].update(terms=[{"code": "as_promised", "values": {}}]),
+        "removal.promise.terms",
+    ),
     "numbers that stand twice": (
         "unlearn/more",
-        {"account.json": lambda account: account["done"]["facts"].update(steps_retrained=2)},
+        {"account.json": lambda account: account["removal"]["facts"].update(steps_retrained=2)},
         {"metrics": "steps_retrained"},
     ),
     "twice in the account": ("unlearn/more", {"account.json": ("{\n", '{"agt": "",\n')}, {"account.json": ""}),
@@ -246,8 +250,7 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
     reseal(run)
     node = json.loads((record / "account.json").read_text())
     node["state"] |= {"log": str(log.head), "after": digest(run)}
-    told = {"requests": "adaptive"} if promise.get("adaptive") else promise
-    node["guaranteed"] |= told
+    node["removal"]["promise"] |= promise
     account = read_account(json.dumps(node).encode())
     (record / "account.json").write_bytes(account.content)
     (record / "report.md").write_text(account_markdown(account))
@@ -266,21 +269,89 @@ def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Ag
 def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     rewrite(removed, {})
     assert agt("verify", "unlearn/h", "--json", "-q").code == 0, "nothing was changed"
-    edits = (
-        ("budget", "total", 9.0, "by the run's settings"),
-        ("budget", "spent", 0.0, "has a residual of"),
-        ("done", "words", ["nothing"], "done.words"),
+    edits: tuple[tuple[Callable[[Any], object], str], ...] = (
+        (lambda account: account["removal"]["budget"].update(total=9.0), "by the run's settings"),
+        (lambda account: account["removal"]["budget"].update(spent=0.0), "has a residual of"),
+        (lambda account: account["removal"]["steps"].pop(), "removal.steps"),
     )
-    for part, key, value, words in edits:
+    for edit, words in edits:
         path = removed / "unlearn/h/account.json"
         before = path.read_bytes()
-        change(path, lambda account, part=part, key=key, value=value: account[part].update({key: value}))
+        change(path, edit)
         reseal(path.parent)
         assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
         path.write_bytes(before)
     change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
     reseal(removed / "train/h")
     assert "beyond" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+
+
+# -- as earlier versions wrote it ------------------------------------------------------------------------------------------
+
+
+def spoken(remarks: list[dict[str, Any]]) -> list[str]:
+    return [Remark(remark["code"], remark["values"]).sentence for remark in remarks]
+
+
+def write_earlier_form(home: Path) -> None:
+    """Write log and account as they were before their sentences became codes, and every seal."""
+    run, record = home / "train/h", home / "unlearn/h"
+    (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
+    promise, removal = dict(entry.promise), dict(entry.facts["removal"])
+    promise["words"], removal["words"] = spoken(promise.pop("terms")), spoken(removal.pop("steps"))
+    budget = removal.pop("budget")
+    facts = entry.facts | {"removal": removal | {"allowance": budget | {"unit": "bound on a norm"}}}
+    log = Log().append(replace(entry, promise=promise, facts=facts))
+    (run / REQUEST_LOG_FILE).write_bytes(log.content)
+    reseal(run)
+    node = json.loads((record / "account.json").read_text())
+    del node["removal"]
+    earlier = [{**one, "why": "; ".join(spoken(one.pop("reasons")))} for one in node["earlier"]]
+    places = [
+        {**place, "place": spoken([place["place"]])[0], "words": "; ".join(spoken(place.pop("remarks")))}
+        for place in node["sweep"]["places"]
+    ]
+    requests = "adaptive" if promise.pop("adaptive") else "oblivious"
+    del promise["method"]
+    node |= {
+        "schema": "agt.erasure/1",
+        "done": {**removal, "method": "newton", "training": node.pop("training")},
+        "guaranteed": {**promise, "requests": requests},
+        "budget": budget | {"unit": "bound on a norm"},
+        "earlier": earlier,
+        "outside": spoken(node["outside"]),
+        "sweep": {"places": places, "unlooked": spoken(node["sweep"]["unlooked"])},
+    }
+    node["state"] |= {"log": str(log.head), "after": digest(run)}
+    (record / "account.json").write_text(json.dumps(node))
+    reseal(record)
+
+
+def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked(removed: Path, agt: Agt) -> None:
+    write_earlier_form(removed)
+    said = checks(agt("verify", "unlearn/h", "--json", "-q").ended(0))
+    assert {said[name] for name in ("account.json", "entry", "removal budget")} == {"ok"}
+    assert said["words"] == "not checked"
+    assert checks(agt("verify", "train/h", "--json", "-q").ended(0))["request log"] == "ok"
+
+
+FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "records": (lambda account: account["asked"].update(people=2), "asked.people"),
+    "a method's number": (lambda account: account["done"]["facts"].update(residual=0.0), "removal.facts.residual"),
+    "requests": (lambda account: account["guaranteed"].update(requests="adaptive"), "promises"),
+    "epsilon": (lambda account: account["guaranteed"].update(eps=0.0), "promises"),
+    "an assumption": (lambda account: account["guaranteed"]["assumptions"].pop(), "assumptions"),
+    "budget": (lambda account: account["budget"].update(total=9.0), "by the run's settings"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_of_an_account_of_an_earlier_version_is_compared(removed: Path, agt: Agt, name: str) -> None:
+    write_earlier_form(removed)
+    edit, words = FIELDS[name]
+    change(removed / "unlearn/h/account.json", edit)
+    reseal(removed / "unlearn/h")
+    assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
 
 
 # -- an erasure that did not come to its end -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt_cli import config_files
 from agt_cli.choices import _UNREAD
 from agt_cli.composing import composed
-from agt_cli.report.report_md import _TRAINED
+from agt_cli.report.training_md import _TRAINED
 from contract.test_models import EXAMPLES, TRAINED, fitted
 
 NAMES = sorted({kind.name for kind in KINDS})
@@ -220,7 +220,7 @@ def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it
     folder.finish()
     reader = Folder.open(tmp_path / "model", "test")
     bounds = kind.removal_bounds(reader)
-    assert bounds.spent == removal.allowance.spent <= bounds.total == removal.allowance.total
+    assert bounds.spent == removal.budget.spent <= bounds.total == removal.budget.total
     promised = kind.removal_promise(reader, bounds.spent)
     assert (promised.exact, promised.eps, promised.within) == (
         removal.promise.exact,

@@ -177,7 +177,7 @@ def test_a_few_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Pat
 def test_answers_load_nothing_that_trains_certifies_or_draws(home: Home, tmp_path: Path) -> None:
     there = home("vectors with a center")
     asked = ["predict", f"release={there / 'predict'}", f"inputs={queries_of(there)}", f"output_dir={tmp_path}"]
-    ours = {"agt.relations", "agt.mechanisms", "agt.training"}
+    ours = {"agt.relations.relation", "agt.mechanisms", "agt.training"}
     heavy = {"torch", "numba", "joblib", "sklearn", "matplotlib", "scipy.special", "scipy.linalg", *ours}
     code = f"import sys; from agt_cli.cli import main; sys.exit(main({asked}) or sorted({heavy} & {{*sys.modules}}) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

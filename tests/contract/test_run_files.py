@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from agt.certificates.conditions import Condition
 from agt.facts import grounds, proved, void
 from agt_cli.cli import main
-from agt_cli.report.report_md import unmet
+from agt_cli.report.sections_md import unmet
 
 DATA = (
     "dataset=blobs_overlapping",

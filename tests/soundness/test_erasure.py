@@ -14,6 +14,7 @@ from agt.errors import UnsoundError
 from agt.facts import declared, void
 from agt.training.erm import Objective, gram_rounding
 from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_within, worst_case
+from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
 
 # -- certified removal -------------------------------------------------------------------------------------------------
@@ -408,22 +409,23 @@ def test_no_answer_changes_whoever_goes(relation: str, settings: dict[str, Any])
 def test_what_certificates_of_a_run_do_not_say() -> None:
     model = fit(X, Y, ks=4, **HEAD)  # nothing is declared
     settings, conditions = model.model.problem.settings, model.conditions
-    found = " ".join(gaps(settings, conditions))
+    found = " ".join(remark.sentence for remark in gaps(settings, conditions))
     assert "normaliser 24 was derived from the number of records" in found
     assert settings.choices.why not in found, "what settings were chosen on leaves the training what it is"
     assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
     constants = next(c for c in conditions if c.letter == "e")
     read = void("a range was read off the records")
     worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.and_(read))
-    assert read.why in gaps(settings, worse)
+    assert Remark("condition_not_held", {"why": read.why}) in gaps(settings, worse)
     assert gaps(settings, worse, compared=(*constants.grounds.facts, read)) == []
     assert gaps(settings, worse, compared=(declared("x", "y"),)) != []
     removing = fit(X, Y, ks=4, relation="remove", declared=SAID, **HEAD)
-    assert "counts private records alone" in gaps(removing.model.problem.settings, removing.conditions, public=True)[0]
+    uncounted = gaps(removing.model.problem.settings, removing.conditions, public=True)
+    assert uncounted[0] == Remark("public_not_counted", {"relation": "remove"})
     drawn = np.arange(N) < 8
     features = {"map": "landmarks", "count": 4, "public": "train", "ridge": 1e-3}
     shown = fit(X, Y, ks=4, declared=SAID, public=drawn, features=features, ids=np.arange(N).astype(str), **HEAD)
-    assert "made from public rows" in gaps(shown.model.problem.settings, shown.conditions, public=True)[0]
+    assert gaps(shown.model.problem.settings, shown.conditions, public=True)[0] == Remark("public_features")
     assert gaps(shown.model.problem.settings, shown.conditions, public=False) == []
 
 

@@ -29,7 +29,11 @@ ROOMS = (
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
-    ("agt.unlearning.promise", "agt.unlearning.newton"),  # what a kind that removes records promises, and does
+    (
+        "agt.unlearning.sentences",
+        "agt.unlearning.promise",
+        "agt.unlearning.newton",
+    ),  # what a kind that removes records promises, and does
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.ledger",),

@@ -15,8 +15,17 @@ MECHANISMS = (
     *("mechanism", "optimal", "output", "guarantees", "enclosures", "gaussian_equivalent", "composition", "budget"),
 )
 BENEATH = {
-    *("agt.errors", "agt.numeric", "agt.settings", "agt.distributed", "agt.store", "agt.targets", "agt.facts"),
-    *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population", "agt.relations.names"),
+    *(
+        "agt.errors",
+        "agt.numeric",
+        "agt.settings",
+        "agt.distributed",
+        "agt.store",
+        "agt.targets",
+        "agt.facts",
+        "agt.sentences",
+    ),
+    *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population", "agt.relations.names", "agt.sentences"),
 }
 HEADS = "agt.models.heads"  # tests build their networks with it
 

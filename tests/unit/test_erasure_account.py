@@ -3,17 +3,21 @@
 import json
 import math
 from importlib import resources
+from string import Formatter
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 from unit.test_claims import bare, change
 
+from agt import __version__
 from agt.errors import ConfigError
 from agt.facts import declared, proved, void
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
-from agt_cli.unlearn import account as module
+from agt.unlearning.sentences import TEMPLATES, Remark
+from agt_cli.unlearn import account as account_module
 from agt_cli.unlearn.account import (
+    OUTSIDE,
     VERSION,
     Asked,
     Earlier,
@@ -22,27 +26,30 @@ from agt_cli.unlearn.account import (
     StateChange,
     TraceSearch,
     Waiting,
-    account_of,
     read_account,
+    recorded_in_words,
 )
-from agt_cli.unlearn.erasure import account_lines, account_markdown
+from agt_cli.unlearn.account_md import account_lines, account_markdown, exception_lines
 
 BEFORE, AFTER, LOG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}", f"3:{'c' * 64}"
 NEWTON = Promise(
-    "newton", False, 1.0, 1e-4, False, ("As a model that never saw them, within epsilon and delta.",),
+    "newton", False, 1.0, 1e-4, False, (Remark("close", {"eps": 1.0, "delta": 1e-4}),),
     (proved("the residual is bounded"), void("it is independent of noise"), declared("rows are short", "one is longer")),
 )  # fmt: skip
-RETRAIN = Promise("retrain", True, 0.0, 0.0, True, ("The very model that training without them gives.",))
-CERTIFICATE = Promise("certificate", True, 0.0, 0.0, True, ("What is answered is what a model without them answers.",))
+RETRAIN = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
+CERTIFICATE = Promise("certificate", True, 0.0, 0.0, True, (Remark("answers_as_retrained"),))
+
+NOTHING = Place(Remark("other_runs"), 9, 0, (Remark("none_trained_on_erased"),))
 
 
 def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
     removed = 0 if promise.method == "certificate" else 20
-    allowance = RemovalBudget(0.1, 0.5, "the gradient's residual") if promise.method == "newton" else None
-    removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, ("One step.",), allowance)
+    budget = RemovalBudget(0.1, 0.5) if promise.method == "newton" else None
+    removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, (Remark("step", {"records": 20}),), budget)
     state = StateChange("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
-    earlier = (Earlier("predict/one", True, "released", BEFORE), Earlier("certify/two", False, "of other data"))
-    sweep = TraceSearch((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
+    stands, void = (Remark("answers_stand", {"stable": 5, "given": 9, "units": 3}),), (Remark("claim_missing"),)
+    earlier = (Earlier("predict/one", True, stands, BEFORE), Earlier("certify/two", False, void))
+    sweep = TraceSearch((NOTHING,), (Remark("other_folders"),)) if removed else None
     given = {
         "asked": Asked(20, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
         "state": state,
@@ -51,7 +58,7 @@ def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
         "sweep": sweep,
         "waiting": None if removed else Waiting(20, 20),
     }
-    return account_of(removal, **given | more)
+    return ErasureReport(schema=VERSION, agt=__version__, removal=removal, outside=OUTSIDE, **given | more)
 
 
 @pytest.mark.parametrize("promise", [NEWTON, RETRAIN, CERTIFICATE], ids=lambda promise: promise.method)
@@ -63,64 +70,62 @@ def test_what_is_written_is_read(promise: Promise) -> None:
 
 def test_every_entry_by_name() -> None:
     """A new one is looked at before anybody sees it: none may hold an id, a row, a value or a path."""
+    modules = (account_module.__name__, Promise.__module__, Remark.__module__)
     kinds = [
         kind
-        for kind in vars(module).values()
-        if hasattr(kind, "__pydantic_fields__") and kind.__module__ in (module.__name__, Promise.__module__)
+        for kind in vars(account_module).values()
+        if hasattr(kind, "__pydantic_fields__") and kind.__module__ in modules
     ]
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
-        *(
-            "ErasureReport",
-            "Asked",
-            "Done",
-            "Earlier",
-            "Guaranteed",
-            "Place",
-            "RemovalBudget",
-            "StateChange",
-            "TraceSearch",
-            "Waiting",
-        )
+        *("ErasureReport", "Asked", "Earlier", "Place", "Remark", "Removal", "StateChange", "TraceSearch", "Waiting"),
     }
     assert {name for name in names if name.startswith(("Asked", "StateChange", "Earlier", "Place"))} == {
         *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending", "Asked.untrained"),
-        *(
-            "StateChange.run",
-            "StateChange.before",
-            "StateChange.after",
-            "StateChange.records_before",
-            "StateChange.records_after",
-            "StateChange.log",
-            "StateChange.entry",
-        ),
-        *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.why"),
-        *("Place.place", "Place.files", "Place.found", "Place.words"),
+        *("StateChange.run", "StateChange.before", "StateChange.after", "StateChange.records_before"),
+        *("StateChange.records_after", "StateChange.log", "StateChange.entry"),
+        *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.reasons"),
+        *("Place.place", "Place.files", "Place.found", "Place.remarks"),
     }
+
+
+def test_every_value_of_a_remark_by_name() -> None:
+    """A new one is looked at before anybody sees it: none may hold an id, a row or a value of one."""
+    counts = {"records", "units", "farthest", "trained", "members", "given", "stable", "lost", "releases", "states"}
+    counts |= {"runs", "folders", "rows", "erased", "forgotten", "before", "after"}
+    numbers = {"within", "distance", "retrained", "eps", "delta", "mu", "residual", "spent", "total"}
+    names = {"relation", "certificate", "mechanism", "output", "stages"}
+    texts = {"why", "error", "text"}  # a fact's reason, an error's message, a sentence of an earlier version
+    found = {name for template in TEMPLATES.values() for _, name, _, _ in Formatter().parse(template) if name}
+    assert found == counts | numbers | names | texts
 
 
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("schema", "agt.erasure/2", "version 'agt.erasure/2'"),
-        ("guaranteed.eps", math.nan, "NaN is no number"),
-        ("guaranteed.eps", -1.0, "eps"),
-        ("guaranteed.exact", True, "no guarantee of exactness"),
-        ("guaranteed.words", [], "words"),
-        ("guaranteed.requests", "any", "requests"),
-        ("guaranteed.assumptions.1.standing", "assumed", "standing"),
-        ("guaranteed.assumptions.2.broken_by", "", "what would break it"),
-        ("done.method", "certificate", "nothing pending"),
-        ("done.records", 19, "without the removed"),
+        ("schema", "agt.erasure/3", "version 'agt.erasure/3'"),
+        ("removal.promise.eps", math.nan, "NaN is no number"),
+        ("removal.promise.eps", -1.0, "eps"),
+        ("removal.promise.exact", True, "no guarantee of exactness"),
+        ("removal.promise.terms", [], "terms"),
+        ("removal.promise.adaptive", "any", "adaptive"),
+        ("removal.promise.assumptions.1.standing", "assumed", "standing"),
+        ("removal.promise.assumptions.2.broken_by", "", "what would break it"),
+        ("removal.promise.method", "certificate", "nothing pending"),
+        ("removal.records", 19, "without the removed"),
         ("state.records_after", 81, "without the removed"),
         ("state.after", BEFORE, "another digest"),
         ("state.entry", 4, "one of the log"),
         ("state.log", "0:00", "log"),
-        ("budget.spent", 0.6, "overdrawn"),
+        ("removal.budget.spent", 0.6, "overdrawn"),
         ("asked.people", -1, "people"),
         ("asked.time", "today", "time"),
         ("earlier.0.stands", "perhaps", "stands"),
         ("asked.names", ["Ada"], "names"),
+        ("removal.steps.0.code", "leap", "no sentence has this code"),
+        ("removal.steps.0.values", {}, "expected the values"),
+        ("removal.promise.terms.0.values.eps", "one", "another type"),
+        ("earlier.0.reasons", [], "reasons"),
     ],
 )
 def test_other_accounts_are_refused(path: str, value: Any, match: str) -> None:
@@ -128,7 +133,10 @@ def test_other_accounts_are_refused(path: str, value: Any, match: str) -> None:
         read_account(change(json.loads(made().content), path, value))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.erasure/1"}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.erasure/1"}', b'{"schema": "agt.erasure/2"}'],
+)
 def test_what_is_no_account_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="account"):
         read_account(content)
@@ -153,13 +161,14 @@ def test_the_schema_file_is_the_form() -> None:
 @pytest.mark.parametrize("method", ["newton", "sisa", "retrain"])
 def test_for_which_requests(method: Any, exact: bool, adaptive: bool, requests: str) -> None:
     """A promise that is not adaptive is never said to be."""
-    promise = Promise(method, exact, 0.0 if exact else 1.0, 0.0, adaptive, ("It holds.",))
-    assert made(promise).guaranteed.requests == requests
+    promise = Promise(method, exact, 0.0 if exact else 1.0, 0.0, adaptive, (Remark("as_promised"),))
+    assert made(promise).removal.promise.requests == requests
     assert ("NOT " in "".join(account_lines(made(promise)))) == (not adaptive)
 
 
 def test_the_page_is_one_page_and_says_it_all() -> None:
-    many = tuple(Earlier(f"predict/{n}", n > 0, f"why {n}", BEFORE) for n in range(40))
+    why = (Remark("claim_missing"),)
+    many = tuple(Earlier(f"predict/{n}", n > 0, why, BEFORE) for n in range(40))
     page = account_markdown(made(earlier=many, abstained=4))
     assert len(page.splitlines()) < 90
     for words in (
@@ -170,8 +179,8 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "39 stand, 1 void",
         "And 32 more",
         "abstained while requests were pending: 4 queries",
-        "none found in the run",
-        "Not looked at:\n\n- the table",
+        "none found in other training runs",
+        "Not looked at:\n\n- folders other than these",
         "What this account does not show",
         LOG,
     ):
@@ -192,7 +201,88 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 
 
 def test_traces_are_said_loudly() -> None:
-    sweep = TraceSearch((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
+    found = (Remark("trained_on_erased", {"runs": ("train/b",)}), Remark("training_stopped", {"folders": ("train/a",)}))
+    sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found), NOTHING), ())
     account = made(sweep=sweep)
-    assert "  - FOUND 2 in checkpoints: two ids" in list(account_lines(account))
-    assert "2 found in checkpoints, the run" in account_markdown(account)
+    (line,) = (line for line in exception_lines(account) if "FOUND" in line)
+    assert line.startswith(
+        "  - FOUND 2 in other training runs, by their records.bin: still trained on erased records: train/b"
+    )
+    assert "2 found in other training runs" in account_markdown(account)
+
+
+EARLIER_FORM = {
+    "schema": "agt.erasure/1",
+    "agt": "0.7.0",
+    "asked": {
+        "people": 20,
+        "records": 20,
+        "by": "id",
+        "hashes": 20,
+        "time": "2026-11-22T10:00:00+00:00",
+        "pending": 0,
+        "untrained": 0,
+    },
+    "done": {
+        "method": "newton",
+        "records": 20,
+        "seconds": 0.01,
+        "words": ["One step."],
+        "facts": {"steps": 1},
+        "training": 3.5,
+    },
+    "guaranteed": {
+        "exact": False,
+        "eps": 1.0,
+        "delta": 1e-4,
+        "requests": "oblivious",
+        "words": ["As a model that never saw them."],
+        "assumptions": [{"standing": "not held", "why": "it is independent of noise", "broken_by": ""}],
+    },
+    "state": {
+        "run": "folder",
+        "before": BEFORE,
+        "after": AFTER,
+        "records_before": 100,
+        "records_after": 80,
+        "log": LOG,
+        "entry": 3,
+    },
+    "earlier": [{"name": "predict/one", "stands": True, "why": "released", "state": BEFORE}],
+    "outside": ["copies that somebody took"],
+    "sweep": {"places": [{"place": "the run", "files": 9, "found": 0, "words": "ids and rows"}], "unlooked": ["the table"]},
+    "budget": {"spent": 0.1, "total": 0.5, "unit": "the gradient's residual"},
+}
+
+
+def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_text() -> None:
+    account = read_account(json.dumps(EARLIER_FORM).encode())
+    promise = account.removal.promise
+    assert (promise.method, promise.requests, promise.eps, promise.delta) == ("newton", "oblivious", 1.0, 1e-4)
+    assert (account.removal.budget, account.training) == (RemovalBudget(0.1, 0.5), 3.5)
+    assert recorded_in_words(account) == 7
+    page = account_markdown(account)
+    assert all(text in page for text in ("One step.", "released", "copies that somebody took", "ids and rows"))
+    assert read_account(account.content) == account
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "match"),
+    [
+        ("asked.names", ["Ada"], "names"),
+        ("done.names", ["Ada"], "names"),
+        ("guaranteed.names", ["Ada"], "names"),
+        ("guaranteed.words", [], "terms"),
+        ("guaranteed.eps", -1.0, "eps"),
+        ("guaranteed.exact", True, "no guarantee of exactness"),
+        ("done.words", 3, "another kind"),
+        ("done.records", 19, "without the removed"),
+        ("earlier.0.names", ["Ada"], "names"),
+        ("sweep.places.0.names", ["Ada"], "names"),
+        ("budget.spent", 0.6, "overdrawn"),
+        ("budget.names", ["Ada"], "names"),
+    ],
+)
+def test_other_accounts_of_the_earlier_form_are_refused(path: str, value: Any, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        read_account(change(json.loads(json.dumps(EARLIER_FORM)), path, value))

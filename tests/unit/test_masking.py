@@ -15,6 +15,7 @@ from agt.settings import plain_of
 from agt.store import Broken
 from agt.training.removal import RemovalConfig, removal_budget
 from agt.unlearning.newton import promise, together
+from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise
 
 SQUARES, OUTPUT = RemovalConfig(loss="least_squares", masking="none", sigma=0.0), RemovalConfig(masking="output", sigma=0.1)
@@ -42,20 +43,20 @@ def test_each_masking_says_what_it_does_not_hold():
     of_loss = promise(RemovalConfig(masking="loss"), 0.01, 5.0)
     assert not of_loss.adaptive
     assert not of_loss.proved
-    assert of_loss.words[0].startswith("not proved: as published, the model is (1, 0.0001)-close")
+    assert of_loss.terms[0] == Remark("close_as_published", {"eps": 1.0, "delta": 1e-4})
     assert any(fact.standing is Standing.VOID and "independent" in fact.why for fact in of_loss.assumptions)
-    assert any("gap" in line for line in of_loss.words)
+    assert Remark("proof_has_gap") in of_loss.terms
     of_output = promise(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
     assert of_output.adaptive
     assert of_output.proved
     assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
-    assert of_output.words[0].startswith("the model is (1, 0.0001)-close")
+    assert of_output.terms[0] == Remark("close", {"eps": 1.0, "delta": 1e-4})
     assert not any("independent of the random term" in fact.why for fact in of_output.assumptions)
     assert any("drawn anew" in fact.why and fact.standing is Standing.PROVED for fact in of_output.assumptions)
     squares = promise(SQUARES, 1e-9, 5.0)
     assert squares.exact
-    assert "within 2.01e-10 of the exact minimiser" in squares.words[1]
-    assert "not bit for bit" in squares.words[0]
+    assert [term.code for term in squares.terms] == ["near_retrained", "near_minimiser"]
+    assert "within 2.01e-10 of the exact minimiser" in squares.sentences[1]
 
 
 @pytest.mark.parametrize("spent", [1.0, 0.3, 0.01, 0.0])
@@ -78,9 +79,9 @@ def test_a_state_promises_what_it_has(spent, tolerance):
 def test_the_numbers_of_a_state_are_never_below_in_words():
     made = promise(OUTPUT, 0.012, 5.0)
     assert 0 < made.eps < 0.1
-    told = float(made.words[0].split("(")[1].split(",")[0])
-    assert made.eps <= told <= made.eps * 1.01
-    assert "at most (1, 0.0001)" in " ".join(made.words)
+    shown = float(made.sentences[0].split("(")[1].split(",")[0])
+    assert made.eps <= shown <= made.eps * 1.01
+    assert Remark("at_most", {"eps": 1.0, "delta": 1e-4}) in made.terms
     assert [upward(number) for number in (0.1, 1.0, 0.0, 0.12341, 1e-300, 123456.0)] == [
         *("0.1", "1", "0", "0.124", "1e-300", "124000")
     ]
@@ -126,13 +127,14 @@ def test_squares_lie_within_their_distance_of_training_anew(residual):
 def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
     residual, strength = (5e-10, 5.0) if config is SQUARES else (0.02, 5.0)
     run = SimpleNamespace(
-        config={"certificate": plain_of(config)}, json=lambda name: {"strength": 5.0, "residual": residual}
+        config={"certificate": {**plain_of(config), "name": "removal"}},
+        json=lambda name: {"strength": 5.0, "residual": residual},
     )
     said = {**asdict(promise(config, residual, strength)), **told}
-    with nullcontext() if fine else pytest.raises(Broken, match="a Newton step under masking"):
-        check_promise(said, run, residual)
+    with nullcontext() if fine else pytest.raises(Broken, match="method=newton under these settings promises"):
+        check_promise(said, run, "newton", residual)
     with pytest.raises(Broken, match="beyond what its promise may rest on"):
-        check_promise(said, run, 9.0)
+        check_promise(said, run, "newton", 9.0)
 
 
 def test_a_seed_is_a_simulation():
@@ -141,4 +143,4 @@ def test_a_seed_is_a_simulation():
         assert any("simulation" in fact.why and fact.standing is Standing.VOID for fact in made.assumptions)
         assert not any("drawn anew" in fact.why for fact in made.assumptions)
         assert not made.proved
-        assert made.words[0].startswith("not proved")
+        assert made.terms[0].code == ("close_as_published" if masking == "loss" else "close_without_seed")
