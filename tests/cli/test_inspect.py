@@ -73,30 +73,6 @@ def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
     assert 'label: "yes"' in other
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "fragments"),
-    [
-        ((), 2, ("agt data inspect: one more word is needed", "FILE")),
-        (("none.csv",), 4, ("none.csv is not there, nor is data/none.csv",)),
-        (("digits.csv",), 2, ("one of agt's own", "name=my_digits")),
-        (("t.csv", "label=defalt"), 2, ("no column 'defalt', which label names; did you mean 'default'",)),
-        (("t.csv", "lable=x"), 2, ("unknown key 'lable'", "did you mean 'label'")),
-        (("t.csv", "most_values=0"), 2, ("most_values: ",)),
-        (("even.csv",), 2, ("which column is the label? Say label=NAME (likely: 'a', 'b')", "nothing was written")),
-        (("plain.xlsx",), 2, ("unknown format '.xlsx'",)),
-    ],
-)
-def test_mistakes(agt: Agt, tmp_path: Path, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
-    people(tmp_path / "t.csv", 20)
-    (tmp_path / "digits.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "plain.xlsx").write_text("")
-    (tmp_path / "even.csv").write_text("a,b,c\n" + "".join(f"{n % 2},{n % 2},{n}\n" for n in range(30)))
-    said = agt("data", "inspect", *arguments).ended(code)
-    for fragment in fragments:
-        assert fragment in said.err
-    assert not list(tmp_path.glob("conf/dataset/*"))
-
-
 def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     people(tmp_path / "data" / "t.csv")  # not in the working directory: under data_dir

@@ -110,50 +110,6 @@ def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -
     assert (said.code, "entry 3 started a second head anew" in said.out) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "words"),
-    [
-        ("init x unit=y", 2, "total.eps: a budget is needed"),
-        ("init x unit=y total.delta=1e-5", 2, "total.eps: a budget is needed"),
-        ("init x unit=y total.eps=0", 2, "total.eps=0.0: give the budget as a positive number"),
-        ("init x unit=y total.eps=-1", 2, "total.eps=-1.0: give the budget"),
-        ("init x unit=y total.eps=nan", 2, "total.eps"),
-        ("init x unit=y total.eps=inf", 2, "total.eps"),
-        ("init x unit=y total.eps=true", 2, "total.eps"),
-        ("init x unit=y total.eps=much", 2, "total.eps"),
-        ("init x unit=y total.eps=1 total.delta=1", 2, "total.delta=1.0"),
-        ("init x total.eps=1", 2, "unit: whose data one step of privacy is"),
-        ("init x unit= total.eps=1", 2, "unit= is empty"),
-        ("init x unit=y total.eps=1 relation=remove", 2, "removals alone is no privacy"),
-        ("init x unit=y total.eps=1 relation=both", 2, "unknown relation 'both'"),
-        ("init x unit=y total.eps=1 data=ee", 2, "data: give data_digest of a run's env.json"),
-        ("init x unit=y total.eps=1 run=nowhere", 2, "run=nowhere: no such folder"),
-        ("init none unit=y total.eps=1", 2, "says in other commands that no ledger pays"),
-        (
-            "init x unit=y total.eps=1 head=stick/x.head",
-            2,
-            "head=stick/x.head: there is no folder stick",
-        ),
-        ("init x/ unit=y total.eps=1", 2, "x"),
-        ("init a?b unit=y total.eps=1", 2, "give a name of letters"),
-        ("show none", 2, "there is no ledgers/none.ledger; agt ledger init makes one"),
-        ("show none total.eps=2", 2, "total is for agt ledger init"),
-        ("verify none run=latest", 2, "run is for agt ledger init and admit"),
-        ("verify none head=12:abc", 2, "COUNT:HASH needs at least the first 16 digits"),
-        ("admit none", 2, "agt ledger admit: what?"),
-        ("admit none run=. data=b", 2, "run and data: give one of them"),
-        ("admit none lost=true", 2, "agt ledger admit: what?"),
-        ("show", 2, "one more word is needed, right here: NAME"),
-        ("look none", 2, "unknown word 'look'"),
-        ("show none tabel=1", 2, "unknown key 'tabel'"),
-    ],
-)
-def test_mistakes(agt: Agt, tmp_path: Path, line: str, code: int, words: str) -> None:
-    said = agt("ledger", *line.split(" "))
-    assert (said.code, words in said.err) == (code, True), said.err
-    assert not list(tmp_path.rglob("*.ledger"))
-
-
 def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path) -> None:
     agt("ledger", "init", "people", f"run={trained}", *BUDGET)
     (tmp_path / "file").touch()

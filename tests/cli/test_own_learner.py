@@ -75,19 +75,6 @@ def test_a_broken_ballot_is_refused(agt: Agt, finished_runs: FinishedRuns) -> No
     assert "queries is -1" in agt("certify", f"run={run}", "-q", "--json").json["error"]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ((f"{LEARNER}sklearn.tree.NoTree",), "cannot import 'sklearn.tree.NoTree'"),
-        ((f"{LEARNER}sklearn.tree.DecisionTreeClassifier", "certificate.learner.depth=2"), "does not take these settings"),
-        (("certificate.learner.max_depth=2",), "in learner._target_"),
-    ],
-)
-def test_mistakes(agt: Agt, line: tuple[str, ...], said: str) -> None:
-    done = agt("train", *SOME, *line).ended(2)
-    assert said in done.json["error"]
-
-
 def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path.cwd()))
     with monkeypatch.context() as patch:

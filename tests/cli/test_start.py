@@ -160,45 +160,6 @@ def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(
     assert few["recommended"] == few["plan"][2]
 
 
-@pytest.mark.parametrize(
-    ("key", "asks"),
-    [
-        ("label", "label=COLUMN (churn?)"),
-        ("id", "id=COLUMN or none"),
-        ("public", "public=yes, no or some of [ranges,lists,classes,size]"),
-        ("purpose", "purpose=certificates, answers or both"),
-        ("eps", "eps=NUMBER"),
-    ],
-)
-def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
-    agt: Agt, tmp_path: Path, key: str, asks: str
-) -> None:
-    shop(tmp_path / "t.csv", 60)
-    given = [word for word in ANSWERS if not word.startswith(f"{key}=")]
-    agt("start", "t.csv", *given).ended(2, "no terminal to ask at, so give", asks, "answers=FILE.yaml")
-    agt("start", "t.csv", *given, "--json").ended(2, asks)
-    assert not (tmp_path / "conf").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
-        (("id=home", "unit_rows=1"), 2, "unit_rows=1: 'home' has one value in 2 rows"),
-        (("id=none", "unit_rows=3"), 2, "unit_rows=3: it caps the rows of one person"),
-        (("id=home", "unit_rows=2e9"), 2, "unit_rows: Input should be less than or equal to"),
-        (("id=home",), 2, "no terminal to ask at, so give unit_rows=NUMBER"),
-        (("answers=list.yaml",), 2, "one line for each answer"),
-        (("answers=none.yaml",), 1, "none.yaml: No such file"),
-    ],
-)
-def test_mistakes(agt: Agt, tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:
-    shop(tmp_path / "t.csv", 60)
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    agt("start", "t.csv", *ANSWERS, *words).ended(code, says)
-    assert not (tmp_path / "conf").exists()
-
-
 def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
     shop(tmp_path / "t.csv")
     terminal, other = pty.openpty()

@@ -296,26 +296,6 @@ def test_grammar_of_a_sweep() -> None:
     assert found[0] == ("a=3", "b=x", "c=[1,2]", "hydra.launcher.n_jobs=2")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (("sweep=seeds",), "sweep=seeds names the folder of a sweep: add -m"),
-        (("-m", "sweep=a/b"), "sweep=a/b: a sweep's name is letters"),
-        (("-m", "hydra/sweeper=basic"), "hydra/sweeper=basic: another sweeper's jobs"),
-        (("-m", "hydra.sweeper.devices=[0,1]"), "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs"),
-        (("-m", "hydra.sweep.subdir=x"), "the folder of a sweep's job is named by what it computes"),
-        (("-m", "training.seed=0,1", "training=nowhere"), "training"),
-        (("-m", "training.lr=interval(0,1)"), "give the values of a sweep"),
-        (("-m", "hydra.launcher.n_jobs=1,2", "hydra/launcher=joblib"), "give the values of a sweep"),
-        (("-m", "training.seed=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0"), "n_jobs=0: give how many"),
-    ],
-)
-def test_sweep_that_cannot_be_leaves_nothing(agt: Agt, line: tuple[str, ...], words: str) -> None:
-    said = agt("train", *TINY, *line)
-    assert (said.code, words in said.err) == (2, True), said.err
-    assert not list(Path().rglob("status.json"))
-
-
 def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -> None:
     """The second call's lines would count as what the first did: never erased, never answered."""
     for command, key in (("unlearn", "ids"), ("predict", "inputs")):
