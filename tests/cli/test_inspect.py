@@ -134,7 +134,7 @@ def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Pat
     line = ("dataset=t", "dataset.declared_size=90", "dataset.from_data=[]", "training.chosen_on=public")
     said.append(agt("train", *line, f"dataset.name='set {HOSTILE[0]}'", "kgrid.max=3", "compute.kernel=reference"))
     said.append(agt("certify", "run=latest"))
-    said.append(agt("plan", "run=latest", "-q"))
+    said.append(agt("plan", "run=latest", "eps=[1.0]", "queries=[10]", "-q"))
     said += [agt("runs"), agt("train", "dataset=t", f"dataset.label='{HOSTILE[3]}{HOSTILE[0]}'")]
     assert [one.code for one in said] == [0, 0, 0, 0, 0, 2], [one.err for one in said]
     pages = [path.read_text("utf-8") for path in Path("outputs").rglob("*") if path.suffix in (".md", ".html")]

@@ -198,7 +198,7 @@ def test_out_of_memory_is_no_vote() -> None:
 
 def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     learner = make_pipeline(StandardScaler(), LogisticRegression())
-    made = fitted(learner, 200, 3, 7, again=True)
+    made = fitted(learner, 200, 3, 7)
     answers = made.certify(QUERIES)
     made.save(tmp_path / "model")
     read = agt.load(tmp_path / "model")
