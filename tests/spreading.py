@@ -32,7 +32,6 @@ from agt.training.noise import NoiseConfig
 SIZES = (2, 3)
 FEW_STEPS: dict[str, Any] = {"certificate": "stability", "batch": {"count": 2}, "epochs": 2, "lr": 0.1}
 Outcome = dict[str, str]
-Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass

@@ -476,6 +476,7 @@ train output_dir=null | 2 | output_dir=null: no folder is named
 train hydra.run.dir= | 2 | hydra.run.dir=: no folder
 train output_dir=@ok.csv | 1 | ok.csv | a file is where a folder is needed | output_dir=FOLDER
 train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file is where a folder | output_dir=FOLDER
+completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
 inspect my.csv force=true | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
 help trian | 2 | did you mean 'train'

@@ -87,15 +87,6 @@ def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
     return replace(model, problem=replace(model.problem, settings=settings))
 
 
-def check_pair(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], k: int) -> None:
-    """What labels and distances of two datasets that lie k apart must obey."""
-    (label, distance), (label2, distance2) = one, other
-    changed = label != label2
-    assert (distance[changed] < k).all()
-    assert (distance2[changed] < k).all()
-    if k == 1:
-        assert np.abs(distance - distance2).max() <= 1
-        assert not distance[changed].any()
 
 
 @pytest.mark.parametrize("learner", [RandomForestClassifier(5), own_learners.drawing], ids=["forest", "function"])

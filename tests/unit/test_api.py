@@ -205,14 +205,6 @@ def test_what_cannot_be_trained_is_refused_by_name_and_row(
         fit(**settings)
 
 
-def test_queries_of_another_width_or_with_a_nan_are_refused() -> None:
-    model = fit()
-    with pytest.raises(agt.ConfigError, match="the model was trained on"):
-        model.predict(QUERIES[:, :2])
-    with pytest.raises(agt.DataError, match="NaN or infinite"):
-        model.certify(np.full((1, 3), np.inf))
-
-
 @pytest.mark.parametrize(
     "said", [{"size": 0}, {"size": 60.0}, {"size": True}, {"size": 2**31}, {"features": "no"}, {"ids": 1}]
 )
