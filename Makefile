@@ -116,12 +116,10 @@ adversary: $(VENV)/.tools
 faults: $(VENV)/.tools
 	$(VENV)/bin/python scripts/faults.py $(if $(ONLY),--only "$(ONLY)")
 
-BASE ?= 837fd68
-ONLY ?=
-JOBS ?= 2
+BASE ?=
 
 golden: $(VENV)/.installed
-	$(VENV)/bin/python scripts/golden.py --base $(BASE) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+	$(VENV)/bin/python scripts/golden.py $(if $(BASE),--base $(BASE)) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 size:
 	$(VENV)/bin/python scripts/size.py

@@ -198,34 +198,41 @@ class Run(Folder):
         if self.command != "train":
             trained = Run.at(Path(str(self.environment.get("trained_run"))))
             return trained.model if trained.command == "train" else ""  # never a record that names itself
-        settings = self._model_settings
-        model, certificate = (settings.get(name) or {} for name in ("model", "certificate"))
-        if not isinstance(model, dict) or not isinstance(certificate, dict) or not model:
+        model, certificate = self._setting_block("model"), self._setting_block("certificate")
+        if not model:
             return ""
         hidden, count = model.get("hidden"), self.metrics.get("members", 1)
         layers = "" if not isinstance(hidden, list) else f"hidden {'-'.join(map(str, hidden))}" if hidden else "linear"
         members = f"{count} members" if count != 1 else ""
         kind = str(certificate.get("name", "box"))
-        version = ""
-        if self._uses_what_went(certificate):
-            version = f"made by agt {self.environment.get('agt')}"
-        return ", ".join(filter(None, (layers, kind, members, version)))
+        return ", ".join(filter(None, (layers, kind, members, self._earlier_version)))
 
-    def _uses_what_went(self, certificate: Mapping[str, Any]) -> bool:
-        """Whether it was trained with a setting of an earlier version that this one does not read."""
+    @property
+    def _earlier_version(self) -> str:
+        """Which version made this run, if it used a setting that this version does not have; else empty."""
+        certificate = self._setting_block("certificate")
         features = certificate.get("features")
         feature_map = features.get("map") if isinstance(features, dict) else None
-        ensemble = self._model_settings.get("ensemble")
-        slices = ensemble.get("slices", 1) if isinstance(ensemble, dict) else 1
-        words = (f"certificate={certificate.get('name')}", f"certificate.features.map={feature_map}")
-        return slices != 1 or any(word in OLD_SPELLINGS for word in words)
+        removed = (
+            f"certificate={certificate.get('name')}" in OLD_SPELLINGS
+            or f"certificate.features.map={feature_map}" in OLD_SPELLINGS
+            or self._setting_block("ensemble").get("slices", 1) != 1
+            or self._setting_block("mechanism").get("shrink", False) is not False
+            or self._setting_block("tune").get("private", False) is not False
+        )
+        return f"made by agt {self.environment.get('agt')}" if removed else ""
+
+    def _setting_block(self, name: str) -> dict[str, Any]:
+        """Return one block of the configuration; empty if there is none, or if it is no mapping."""
+        block = self._setting_blocks.get(name)
+        return block if isinstance(block, dict) else {}
 
     @cached_property
-    def _model_settings(self) -> dict[str, Any]:
-        """Three blocks of the configuration: parsing all of it would take most of the time that a long list takes."""
+    def _setting_blocks(self) -> dict[str, Any]:
+        """The blocks that a list needs: parsing the whole configuration would take most of the list's time."""
         with suppress(ConfigError, Broken, ValueError):
             text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
-            blocks = re.findall(r"^(?:model|certificate|ensemble):\n(?: .*\n)+", text, re.MULTILINE)
+            blocks = re.findall(r"^(?:model|certificate|ensemble|mechanism|tune):\n(?: .*\n)+", text, re.MULTILINE)
             return parse_yaml("".join(blocks).encode(), "config.yaml")
         return {}
 
@@ -234,7 +241,9 @@ class Run(Folder):
         """Its main number, in words; or why there is none."""
         if not self.status:
             return UNREADABLE
-        return self.error or (self._answer() if self.state == "done" else "")
+        answer = self.error or (self._answer() if self.state == "done" else "")
+        version = "" if self.command == "train" else self._earlier_version  # a training's stands beside its model
+        return ", ".join(filter(None, (answer, version)))
 
     def _answer(self) -> str:
         metrics = self.metrics
