@@ -87,8 +87,6 @@ def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
     return replace(model, problem=replace(model.problem, settings=settings))
 
 
-
-
 @pytest.mark.parametrize("learner", [RandomForestClassifier(5), own_learners.drawing], ids=["forest", "function"])
 def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
     model = trained(learner, 300, 3, 6)
