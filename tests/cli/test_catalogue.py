@@ -173,6 +173,8 @@ certify run=@nowhere | 2 | nowhere: no such folder
 certify run=@ok.csv | 2 | ok.csv: no such folder
 certify run=@folder | 2 | not a run folder (status.json is missing)
 certify run=latest | 2 | run=latest: no finished training run in outputs/train
+plan run=latest | 2 | run=latest: no finished training run in outputs/train
+predict run=latest mechanism.eps=1 | 2 | run=latest: no finished training run in outputs/train: start agt train
 certify run=@failed | 2 | failed: status.json says 'failed' (ConfigError
 certify run=@killed | 2 | killed: status.json says 'running'
 certify run=@certified | 2 | a run of 'certify', not 'train'
@@ -551,6 +553,10 @@ ledger init people run=@head total.eps=1 total.delta=1 | 2 | total.delta
 predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
 train resume=nowhere | 2 | resume=nowhere: no such folder
 train resume=@box | 2 | is finished
+train resume= | 2 | resume
+train resume=@folder | 2 | status.json is missing: is this the folder of a run?
+train resume=@certified | 2 | this is a run of 'certify'
+tune resume=@failed | 2 | agt train alone goes on with a run that was killed
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
 {HEAD}  certificate.average=1000 | 2 | certificate.average=1000

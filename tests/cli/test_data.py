@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt_cli.usage import settings_from_words
-
 from .conftest import Agt
 
 ROOT = Path(__file__).parents[2]
@@ -27,19 +25,6 @@ def statements(tmp_path: Path) -> Path:
     spec.loader.exec_module(module)
     module.make(tmp_path / "raw", 1_000, "csv")
     return tmp_path / "raw"
-
-
-def test_words_become_settings() -> None:
-    assert settings_from_words("data", ["prepare", "imdb", "prepare.batch=2", "-m"]) == [
-        "action=prepare",
-        "prepare=imdb",
-        "prepare.batch=2",
-        "-m",
-    ]
-    for line in (["prepare.batch=2", "prepare", "-m", "imdb"], ["-m", "prepare", "prepare.batch=2", "imdb"]):
-        assert settings_from_words("data", line) == ["action=prepare", "prepare=imdb", "prepare.batch=2", "-m"]
-    assert settings_from_words("train", ["-m", "a=1", "--cfg", "job", "b=2"]) == ["a=1", "b=2", "-m", "--cfg", "job"]
-    assert settings_from_words("train", ["training.lr=1", "--cfg", "job"]) == ["training.lr=1", "--cfg", "job"]
 
 
 def test_prepare_and_train(agt: Agt, statements: Path) -> None:

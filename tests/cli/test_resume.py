@@ -209,28 +209,19 @@ def test_other_settings_are_refused_by_name(agt: Agt, failed: Path, name: str) -
     assert name == "a sweep" or not list(Path().rglob("status.json"))
 
 
-def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
-    def refused(folder: object, *words: str) -> str:
-        said = agt("train", f"resume={folder}", *words).ended(2)
-        return said.err
+def test_a_finished_run_loses_the_checkpoints_that_were_left(agt: Agt, trained: Path) -> None:
+    (trained / "checkpoint").mkdir()
+    agt("train", f"resume={trained}").ended(2, "the run is finished, there is nothing to do: agt certify run=")
+    assert not (trained / "checkpoint").exists(), "killed right after its last word, it left this"
 
-    assert "resume=nowhere: no such folder" in refused("nowhere")
-    (tmp_path / "empty").mkdir()
-    assert "status.json is missing: is this the folder of a run?" in refused("empty")
-    assert "resume= is empty" in refused("") or "give the folder" in refused("")
-    assert agt("train", *TINY, "hydra.run.dir=done", "-q").code == 0
-    (tmp_path / "done/checkpoint").mkdir()
-    assert "resume=done: the run is finished, there is nothing to do: agt certify run=done" in refused("done")
-    assert not (tmp_path / "done/checkpoint").exists(), "killed right after its last word, it left this"
-    assert agt("certify", "run=done", "map_resolution=0", "hydra.run.dir=c", "-q").code == 0
-    assert "resume=c: this is a run of 'certify'" in refused("c")
+
+def test_a_run_that_hardly_began_is_not_resumed(agt: Agt, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
-    assert "it has no lock, and nobody can tell whether its process lives" in refused("begun")
+    agt("train", f"resume={begun}").ended(2, "it has no lock, and nobody can tell whether its process lives")
     (begun / "lock").touch()
-    assert "no config.yaml: the run was killed before it began" in refused("begun")
-    agt("tune", f"resume={failed}").ended(2, "agt train alone goes on with a run that was killed")
+    agt("train", f"resume={begun}").ended(2, "no config.yaml: the run was killed before it began")
 
 
 def test_a_run_whose_process_lives_is_left_alone(

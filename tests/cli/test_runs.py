@@ -33,15 +33,6 @@ def test_json_is_alone_on_stdout(trained: Path, agt: Agt) -> None:
     assert [row["k"] for row in certify.json["table"]] == [0, 1, 2, 3]
 
 
-def test_overrides_reach_the_record_and_quiet_says_nothing_on_stderr(agt: Agt) -> None:
-    said = agt("train", *TINY, "training.lr=0.25", "relation=remove", "--json", "-q")
-    assert (said.code, said.err) == (0, "")
-    config = (Path(said.json["run"]) / "config.yaml").read_text()
-    assert "lr: 0.25" in config
-    assert "name: remove" in config
-    assert "${" not in config, "resolved"
-
-
 @pytest.mark.parametrize(
     ("arguments", "loss", "name"),
     [
