@@ -863,7 +863,7 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     )
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)
-    assert agt("train", *TINY, "-q").code == 0
+    agt("train", *TINY, "-q").ended(0)
 
 
 def test_a_file_that_changes_between_check_and_use(
@@ -878,8 +878,7 @@ def test_a_file_that_changes_between_check_and_use(
         return real(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TrainedRun, "open", later)
-    said = agt("predict", "run=box", "mechanism.eps=1", "--json")
-    assert (said.code, "k=00001.safetensors" in said.err) == (2, True), said.err
+    agt("predict", "run=box", "mechanism.eps=1", "--json").ended(2, "k=00001.safetensors")
     assert not list(tmp_path.rglob("spent.json"))
     check_whole(tmp_path)
 

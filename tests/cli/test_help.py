@@ -159,4 +159,4 @@ def test_text_with_any_sign_needs_no_second_pair_of_quotes(agt: Agt) -> None:
         )
     assert f"{Path.home()}/nowhere: no such folder" in agt("certify", "run=~/nowhere").err
     assert agt("train", "training.lr=${training.clip}", "--cfg", "job", "--resolve").out.count("0.06") == 2
-    assert agt("train", *TINY, "training.lr=${training.clip}", "-q").code == 0
+    agt("train", *TINY, "training.lr=${training.clip}", "-q").ended(0)

@@ -63,11 +63,10 @@ def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: P
 
 def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
     people(tmp_path / "t.csv")
-    assert agt("data", "inspect", "t.csv", "-q").code == 0
-    again = agt("data", "inspect", "t.csv", "-q")
-    assert (again.code, "conf/dataset/t.yaml is there already" in again.err, "force=true" in again.err) == (2, True, True)
-    assert agt("data", "inspect", "t.csv", "-q", "force=true").code == 0
-    assert agt("data", "inspect", "t.csv", "-q", "name=other", "id='Nr.'", "label=yes").code == 0
+    agt("data", "inspect", "t.csv", "-q").ended(0)
+    agt("data", "inspect", "t.csv", "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
+    agt("data", "inspect", "t.csv", "-q", "force=true").ended(0)
+    agt("data", "inspect", "t.csv", "-q", "name=other", "id='Nr.'", "label=yes").ended(0)
     other = (tmp_path / "conf" / "dataset" / "other.yaml").read_text(encoding="utf-8")
     assert 'id: "Nr."' in other
     assert 'label: "yes"' in other
@@ -84,10 +83,9 @@ def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatc
     assert len(files["path"]["sha256"]) == 64
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert agt("certify", f"run={run}", "-q").code == 0
+    agt("certify", f"run={run}", "-q").ended(0)
     people(tmp_path / "data" / "t.csv", 401)
-    changed = agt("certify", f"run={run}", "-q")
-    assert (changed.code, "the data is not what the run was trained on" in changed.err) == (2, True)
+    agt("certify", f"run={run}", "-q").ended(2, "the data is not what the run was trained on")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +103,7 @@ def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: st
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(text)
     said = agt("train", "dataset=mine").ended(2)
     assert re.search(says, said.err)
-    assert agt("train", "--help").code == 0
+    agt("train", "--help").ended(0)
 
 
 def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
@@ -115,8 +113,7 @@ def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
         line = [word.replace("=45", f"={size}") for word in table if word != "-q"]
         said = agt(*line, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").ended(0)
         assert ("certificate=votes certified more" in said.err) == (size == 5000)  # as docs/recipe.md has it
-    said = agt(*table, '+dataset.numeric={"a.b": [0, 60]}')
-    assert (said.code, "names in a mapping take no quotes: {a.b: [0, 1]" in said.err) == (2, True)
+    agt(*table, '+dataset.numeric={"a.b": [0, 60]}').ended(2, "names in a mapping take no quotes: {a.b: [0, 1]")
 
 
 HOSTILE = ("\x1b]0;owned\x07\x1b[2J", "\u202eevil\u2066", "\x9b31m\x85", "two\n\n# Forged: proved\n\nlines")

@@ -98,7 +98,7 @@ def test_runs_are_compared(history: Agt, agt: Agt) -> None:
     assert set(said.json["settings"]) == {"training.lr"}
     assert said.json["made_with"] == {}
     assert "settings\n" in agt("runs", f"compare=[{end},{second}]").out
-    assert history(f"compare=[{end},killed]").code == 0
+    history(f"compare=[{end},killed]").ended(0)
 
 
 def test_two_thousand_runs_are_listed_in_seconds(agt: Agt) -> None:

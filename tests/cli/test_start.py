@@ -136,7 +136,7 @@ def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path
     assert told["next"] == told["measuring"][0]
     assert told["recommended"] == told["plan"][0]
     total = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
-    assert agt("predict", f"run={run}", *total, "-q").code == 2
+    agt("predict", f"run={run}", *total, "-q").ended(2)
     agt("start", "t.csv", *ANSWERS, "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
 
 
