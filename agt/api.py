@@ -4,7 +4,7 @@
     model.certify(queries).stable_distance
 
 It builds the same values that the command line builds from its configuration (problem.py), and trains the same models
-(models/model.py), so every bound, condition and refusal is the same.
+(models/fitting.py), so every bound, condition and refusal is the same.
 """
 
 import json
@@ -34,40 +34,37 @@ from agt.mechanisms.claims import (
     Claim,
     Counting,
     Release,
-    WeightsMechanism,
-    head_of,
     prepare_labels,
     prepare_weights,
 )
 from agt.mechanisms.mechanism import Mechanism
-from agt.models.features import FeatureMap
+from agt.mechanisms.weights_mechanism import WeightsMechanism
+from agt.models.description import describe, problem_of
+from agt.models.ensemble import made_by
+from agt.models.erm import ErmKind
+from agt.models.fitting import fit as fit_model, load as load_model
 from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
-from agt.models.linear import LinearModel
-from agt.models.model import Model, describe, fit as fit_model, load as load_model, made_by, problem_of
+from agt.models.kind import CertificateKind
+from agt.models.kinds import certificate_config, usual_certificate
+from agt.models.model import Model
 from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
-    RECIPE,
     USUAL_COUNTS,
-    CertificateConfig,
-    CertificateKind,
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
-    OwnVotesConfig,
     RelationConfig,
     RelationName,
     TrainingConfig,
-    certificate_config,
     plain_of,
     validate,
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
-from agt.training.ensemble import EnsembleConfig, usual_members
-from agt.training.learners import Learner
+from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 from agt.unlearning.promise import Promise, Removal
 
@@ -81,18 +78,6 @@ RETRAINED = Promise(
     ),
 )
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
-CLOSED_FORM = {"loss": "binary_cross_entropy", "clip": 0.5, "batch": {"count": RECIPE}} | dict.fromkeys(
-    ("lr", "epochs", "weight_decay"), RECIPE
-)
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "box": {"loss": "cross_entropy", "epochs": 4, "lr": 2.0, "decay": 0.1, "clip": 0.06},
-    "stability": CLOSED_FORM,
-    "erm": CLOSED_FORM,
-    "removal": CLOSED_FORM,
-    "votes": CLOSED_FORM,
-}
-WITHOUT_DEFAULT = ("epochs", "lr", "clip")
-"""Settings of a network's training that have no default: none was found that serves the data sets of docs/start.md."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +211,8 @@ class Fitted:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
 
         Args:
-            mechanism: ObjectivePerturbation (agt/mechanisms/objective.py), NoisyStatistics
-                (agt/mechanisms/statistics.py) or ReleaseWeights (agt/mechanisms/weights.py).
+            mechanism: such as ReleaseWeights (agt/mechanisms/weights.py), or any other
+                ``WeightsMechanism``.
             delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
 
         Raises:
@@ -239,7 +224,7 @@ class Fitted:
         check_printable(self.model.problem.dataset, release.words())
         self._doubt(release)
         released = release.draw(SystemRandomness())
-        return Portable.of(head_of(self.model, mechanism.name), released, {}, release.words())
+        return Portable.of(mechanism.head_of(self.model), released, {}, release.words())
 
     def _doubt(self, release: Release[Any]) -> None:
         for line in release.doubts(self.model.problem.dataset.declared_size):
@@ -264,8 +249,8 @@ class Fitted:
         unknown = sorted(asked - set(train.units.tolist()))
         if unknown or not asked:
             raise ConfigError(f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records")
-        if problem.settings.certificate.removable:
-            raise ConfigError("certificate=removal draws noise: agt unlearn removes records from such a run")
+        if refusal := problem.settings.certificate.retraining_refusal:
+            raise ConfigError(refusal)
         gone = np.isin(train.units, sorted(asked))
         rest = replace(problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing))
         problem.dataset.check_unchanged()
@@ -314,7 +299,7 @@ def fit(
     columns: Columns | str | Path | None = None,
     network: Sequence[int] | nn.Sequential = (),
     activation: str | None = None,
-    certificate: str | CertificateConfig | Mapping[str, Any] | None = None,
+    certificate: str | CertificateKind | Mapping[str, Any] | None = None,
     features: str | Mapping[str, Any] | None = None,
     relation: RelationName = "add_remove",
     radius: float | None = None,
@@ -344,13 +329,13 @@ def fit(
             network needs ``epochs``, ``lr`` and ``clip``: no defaults serve one.
         activation: of hidden layers given by width; None: relu.
         certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
-            models), or its settings (settings.py); None: stability for a linear head, box for any other, votes where a
+            models), or its settings (models/kinds.py); None: stability for a linear head, box for any other, votes where a
             ``learner`` is given.
         learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
             (x, y) -> what labels queries (training/learners.py); None: the certificate's.
         features: public features in front of a head: relu, landmarks or scattering, or settings of
             ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
-        relation: which datasets are neighbours (relations.py), and so what one k counts.
+        relation: which datasets are neighbours (agt/relations/), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
@@ -371,13 +356,18 @@ def fit(
     """
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation")
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
-    head, kind = _trained_for(network, activation, certificate or (None if learner is None else "votes"))
-    kind, own = _with_learner(_with_features(kind, features), learner)
+    head = _head(network, activation or "relu")
+    kind = _certificate(certificate or "votes") if certificate or learner is not None else usual_certificate(head)
+    if features is not None:
+        kind = kind.with_features(_features(features))
+    own = None
+    if learner is not None:
+        kind, own = kind.with_learner(learner)
     _check_network_settings(head, kind, training)
-    if kind.votes and members == 1 and data.declared.size is not None and not data.dataset.label_free:
-        members = usual_members(data.declared.size, training.get("caution", 1.0))
+    if members == 1 and data.declared.size is not None:
+        members = kind.usual_members(data.declared.size, training.get("caution", 1.0), neighbours.name)
     ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
-    if ensemble.members > 1 and data.declared.size is None and not kind.votes:
+    if kind.has_member_models(ensemble) and data.declared.size is None:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
@@ -406,11 +396,9 @@ def untrained_head(
     """
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     data = _Data.of(x, y, declared, columns, neighbours, units=units)
-    head, kind = _trained_for((), None, "erm")
-    kind = _with_features(kind, features)
-    problem = data.problem(neighbours, kind, {}, model=head)
-    public = FeatureMap.of(problem.settings.certificate.features, data.dataset)
-    return Fitted(LinearModel.untrained(problem, public), data.classes, data.columns)
+    certificate = ErmKind() if features is None else ErmKind(features=_features(features))
+    problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
+    return Fitted(certificate.untrained_head(problem), data.classes, data.columns)
 
 
 @dataclass(frozen=True)
@@ -437,14 +425,14 @@ class _Data:
         declarations = Declared() if declared is None else declared
         if not isinstance(declarations, Declared):
             raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].labels
+        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].label_free_ids
         coding = () if coder is None else coder.facts
         coded = x if coder is None else coder(x)
         dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)
         return cls(dataset, classes, declarations, coder)
 
     def problem(
-        self, relation: RelationConfig, certificate: CertificateConfig, training: dict[str, Any], **parts: Any
+        self, relation: RelationConfig, certificate: CertificateKind, training: dict[str, Any], **parts: Any
     ) -> Problem:
         usual: dict[str, Any] = {"kgrid": KGridConfig(max=50), "compute": ComputeConfig(), "ensemble": EnsembleConfig()}
         settings = Settings(
@@ -518,57 +506,20 @@ def _silent(progress: Progress) -> None:
     """Progress that nobody asked for."""
 
 
-def _trained_for(
-    network: Sequence[int] | nn.Sequential,
-    activation: str | None,
-    certificate: str | CertificateConfig | Mapping[str, Any] | None,
-) -> tuple[HeadBuilder, CertificateConfig]:
-    """The head, and its certificate: each as given, or what goes with the other."""
-    head = _head(network, activation or "relu")
-    return head, _certificate(certificate or ("stability" if head.linear else "box"))
-
-
-def _check_network_settings(head: HeadBuilder, certificate: CertificateConfig, given: Mapping[str, Any]) -> None:
-    """Raise ConfigError, naming what is missing, where a network in boxes would train by default settings."""
-    missing = [f"{name}=" for name in WITHOUT_DEFAULT if name not in given]
-    if certificate.boxes and not head.linear and missing:
+def _check_network_settings(head: HeadBuilder, certificate: CertificateKind, given: Mapping[str, Any]) -> None:
+    """Raise ConfigError, naming what is missing, where a network would train by default settings."""
+    missing = [f"{name}=" for name in certificate.missing_training(head, given)]
+    if missing:
         raise ConfigError(
             f"network: no default settings serve a network, so use a linear head (network=()), or give "
             f"{', '.join(missing)} as chosen on public data"
         )
 
 
-def _certificate(certificate: str | CertificateConfig | Mapping[str, Any]) -> CertificateConfig:
+def _certificate(certificate: str | CertificateKind | Mapping[str, Any]) -> CertificateKind:
     if isinstance(certificate, CertificateKind):
         return certificate
     return certificate_config({"name": certificate} if isinstance(certificate, str) else certificate)
-
-
-def _with_features(certificate: CertificateConfig, features: str | Mapping[str, Any] | None) -> CertificateConfig:
-    """The certificate's settings, on these features."""
-    if features is None:
-        return certificate
-    if certificate.boxes:
-        raise ConfigError(
-            "features: public features stand in front of a linear head: use certificate=stability, network=()"
-        )
-    if certificate.features != FeaturesConfig():
-        raise ConfigError("features: the certificate has features of its own: give them in one place")
-    return replace(certificate, features=_features(features))  # type: ignore[arg-type]  # boxes have none
-
-
-def _with_learner(certificate: CertificateConfig, given: Any) -> tuple[CertificateConfig, Learner | None]:
-    """The certificate's settings with this learner of votes, and the learner, where it is the user's own."""
-    if given is None:
-        return certificate, None
-    if not certificate.votes:
-        raise ConfigError(
-            f"learner={given!r}: certificate={certificate.name} has no members to choose: use certificate=votes"
-        )
-    if isinstance(given, str):
-        return replace(certificate, learner=given), None  # type: ignore[arg-type]  # votes have one
-    own = Learner.of(given)
-    return OwnVotesConfig(features=certificate.features, learner=own.described), own
 
 
 def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
@@ -586,12 +537,12 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
     return validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
 
 
-def _training(certificate: CertificateConfig, given: dict[str, Any]) -> TrainingConfig:
+def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
     """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
-    return validate(TrainingConfig, DEFAULTS[certificate.name] | given, "training")
+    return validate(TrainingConfig, {**certificate.training_defaults, **given}, "training")
 
 
 def _choices(declarations: bool) -> Fact:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -29,6 +28,7 @@ from agt.errors import AgtError
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.portable import Portable
+from agt.models.shares import shares_of_leads
 from agt.settings import RelationName
 from agt.unlearning.promise import Removal
 
@@ -155,12 +155,8 @@ class CertifiedClassifier(_Classifier):
     def predict_proba(self, X: Any) -> np.ndarray:
         """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not certified."""
         with _value_errors():
-            margins, settings = self._model().model.margins(self._queries(X)), self.model_.model.problem.settings
-        voting = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
-        if voting and len(margins) == 1 and not settings.certificate.votes:
-            margins = 2 * margins  # an ensemble's is the share less a half
-        shares = _shares if voting else _softmax
-        return shares(margins)[:, np.argsort(self.model_.classes)]
+            shares = self._model().model.shares(self._queries(X))
+        return shares[:, np.argsort(self.model_.classes)]
 
     def certify(self, X: Any) -> Answers:
         """Labels and stable distances (``agt.Fitted.certify``)."""
@@ -230,8 +226,8 @@ class PrivateClassifier(_Classifier):
         given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
         with _value_errors():
             model = untrained_head(X, y, columns=columns, units=units, **given)
-            mu = NoisyStatistics.afford(self.epsilon, self.delta).mu
-            self.released_: Portable = model.release_weights(NoisyStatistics(mu=mu), self.delta)
+            mechanism = NoisyStatistics.within(self.epsilon, self.delta)
+            self.released_: Portable = model.release_weights(mechanism, self.delta)
         self._values: np.ndarray = model.classes
         self.columns_, self.classes_ = columns, np.sort(model.classes)
         return self
@@ -256,26 +252,10 @@ class PrivateClassifier(_Classifier):
     def predict_proba(self, X: Any) -> np.ndarray:
         """[n, C] the released weights' scores, which ridge regression fits to 0 and 1, as probabilities."""
         check_is_fitted(self, "released_")
-        shares = np.maximum(_shares(self.released_.margins(self._queries(X))), 0)
+        shares = np.maximum(shares_of_leads(self.released_.margins(self._queries(X))), 0)
         return (shares / shares.sum(axis=1, keepdims=True))[:, np.argsort(self._values)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
         return tags
-
-
-def _softmax(margins: np.ndarray) -> np.ndarray:
-    """[n, C] of ``Model.margins``."""
-    if len(margins) == 1:
-        one = expit(margins[0])
-        return np.stack([1 - one, one], axis=1)
-    return np.asarray(softmax(np.minimum(margins, 0), axis=0).T)  # the best one's lead is each other's lag
-
-
-def _shares(margins: np.ndarray) -> np.ndarray:
-    """[n, C] shares of votes, of how far each class leads the others: [1, n] of two, else [C, n]."""
-    if len(margins) == 1:
-        return np.stack([1 - margins[0], 1 + margins[0]], axis=1) / 2
-    behind = np.minimum(margins, 0)
-    return np.asarray((behind + (1 - behind.sum(axis=0)) / len(behind)).T)

@@ -446,3 +446,12 @@ def _nearest(numerator: int, denominator: int, exponent: int) -> int:
 def _exponent(sigma: float) -> int:
     """Of the lattice's step."""
     return math.frexp(sigma)[1] - 1 - FINE
+
+
+def check_norms(phi: np.ndarray) -> None:
+    """Raise UnsoundError unless every row is finite and at most 1 long."""
+    squares = np.einsum("nd,nd->n", phi, phi, dtype=np.float64)
+    # The computed sum of squares is within w u of the true one: a row that passes is at most 1 + w u long, and
+    # the proof of agt/models/features.py says 1. This check is for what no proof covers: a broken library or broken memory.
+    if not bool((squares <= 1 + phi.shape[1] * 2 * UNIT).all()):
+        raise UnsoundError("a feature vector is not finite or longer than 1: its features are out of range")

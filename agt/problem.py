@@ -12,18 +12,14 @@ from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.heads import HeadBuilder
-from agt.relations import RELATIONS, moving, rows_at_stake
-from agt.settings import CertificateConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
+from agt.models.kind import CertificateKind
+from agt.relations import RELATIONS
+from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.erm import check_erm
 from agt.training.learners import Learner
-from agt.training.noise import NoiseConfig, step_sensitivity
+from agt.training.noise import NoiseConfig
 from agt.training.recipe import Recipe
-from agt.training.sensitivity import check_optimizer, rows_moved
-from agt.training.strength import check_open, settled
-
-MAX_VOTED = 2**15 - 1  # classes that a vote, of 16 bits, names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +28,8 @@ class Settings:
 
     Attributes:
         model: the head.
-        training, relation, kgrid, compute, certificate, ensemble: as in settings.py.
+        training, relation, kgrid, compute, ensemble: as in settings.py.
+        certificate: the kind of certificate, with its settings (models/kind.py).
         noise: DP-SGD's noise inside training; None: none.
         choices: what these settings were chosen on, for condition e.
         learner: what ``certificate.learner`` names, where it is the user's own and a training may use it; else None.
@@ -46,7 +43,7 @@ class Settings:
     relation: RelationConfig
     kgrid: KGridConfig
     compute: ComputeConfig
-    certificate: CertificateConfig
+    certificate: CertificateKind
     ensemble: EnsembleConfig
     noise: NoiseConfig | None
     choices: Fact
@@ -54,18 +51,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         pick_device(self.compute)
-        check_open(self.training, self.certificate.name)
-        _check_flips(self)
-        _check_features(self)
-        if self.certificate.linear:
-            _check_linear(self)
-        _check_noise(self)
-        rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
+        relation = RELATIONS[self.relation.name]
+        relation.check_dealing(self.training.batch.count, self.ensemble.members)
+        self.certificate.check(self)
+        relation.rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 
     @property
     def ensembled(self) -> bool:
         """Whether each member of an ensemble is a model of its own."""
-        return self.ensemble.members > 1 and not self.certificate.votes
+        return self.certificate.has_member_models(self.ensemble)
 
 
 @dataclass(frozen=True)
@@ -90,22 +84,9 @@ class Problem:
     records: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        flips = RELATIONS[self.settings.relation.name].labels
-        if self.dataset.label_free and not flips:  # copies are numbered, and of two labels none may take the other's id
-            raise ConfigError(
-                f"dataset.label_free=true is for relation=flip alone: with relation={self.settings.relation.name} a record "
-                "that goes would pass its id on to a copy with another label: leave it out"
-            )
-        if flips and not self.dataset.label_free:
-            raise ConfigError(
-                "relation=flip: ids and splits that are hashes of labels would move a record whose label flips: give "
-                "dataset.label_free=true (relation=flip on the command line does so, of tables, vectors and blobs)"
-            )
+        RELATIONS[self.settings.relation.name].check_ids(self.dataset.label_free)
         check_units_named(self.settings, self.dataset.train)
-        if self.settings.certificate.votes and self.classes > MAX_VOTED:
-            raise ConfigError(
-                f"certificate=votes: {self.classes:,} classes are more than the {MAX_VOTED:,} that a vote names"
-            )
+        self.settings.certificate.check_classes(self.classes)
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a sum could be certified "
@@ -123,7 +104,7 @@ class Problem:
         s, size = self.settings, self.dataset.declared_size
         records = size or self.trained_on
         rows = s.relation.unit_rows
-        training = settled(s.training, s.certificate.name, self.classes, records, rows)
+        training = s.certificate.resolve(s.training, self.classes, records, rows)
         return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size)
 
     @property
@@ -153,36 +134,6 @@ class Problem:
         return replace(self, dataset=dataset, records=records)
 
 
-def _check_linear(settings: Settings) -> None:
-    """Refuse what no closed form covers. The step size also depends on the data's declared size: see training/.
-
-    Raises:
-        ConfigError: hidden layers, momentum, a relation or features that the proofs leave out.
-    """
-    if not settings.model.linear:
-        hidden = getattr(settings.model, "hidden", None)
-        shown = "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
-        raise ConfigError(
-            f"{shown}: certificate={settings.certificate.name} is proved for linear heads alone (no hidden layers), which "
-            "it trains itself: use model=linear, or certificate=box"
-        )
-    _check_closed(settings)
-    if settings.certificate.minimiser:
-        check_erm(settings.training, settings.certificate.name)
-    alone = settings.ensemble.members == 1 and not RELATIONS[settings.relation.name].labels
-    if settings.certificate.votes and (alone or settings.ensemble.vote != "labels"):
-        raise ConfigError(
-            f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
-            "counts labels of many small members: give the declared size, of which the recipe takes one member for 100 "
-            "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and ensemble.vote=labels"
-        )
-    if settings.certificate.removable and settings.ensemble.members > 1:
-        raise ConfigError(
-            f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
-            "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
-        )
-
-
 def check_units_named(settings: Settings, train: Records) -> None:
     """Raise ConfigError where units of several rows are not named, and each row would go to a member of its own."""
     rows = settings.relation.unit_rows
@@ -191,70 +142,3 @@ def check_units_named(settings: Settings, train: Records) -> None:
             f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
             "give dataset.unit (units= in Python), or unit_rows=1 where each record is a unit of its own"
         )
-
-
-def _check_flips(settings: Settings) -> None:
-    """Refuse what nothing is proved of where labels flip: all but linear heads, and units of several rows; by key."""
-    relation, certificate = settings.relation, settings.certificate
-    if not RELATIONS[relation.name].labels:
-        return
-    if not certificate.linear or certificate.removable or getattr(certificate, "learner", "ridge") != "ridge":
-        moving(relation.name)
-    if relation.unit_rows > 1:
-        raise ConfigError(
-            f"relation.unit_rows={relation.unit_rows}: relation={relation.name} counts single labels: use unit_rows=1, "
-            "without dataset.unit"
-        )
-
-
-def _check_features(settings: Settings) -> None:
-    """Refuse batches and shards where features move, and with them names that are hashes of content; by key."""
-    count, members = settings.training.batch.count, settings.ensemble.members
-    if RELATIONS[settings.relation.name].features and (count > 1 or members > 1):
-        raise ConfigError(
-            f"relation=perturb: training.batch.count={count} ensemble.members={members}: ids are hashes of features unless "
-            "given, so a record that moves may come to another batch or shard: use 1 of each"
-        )
-
-
-def _check_closed(settings: Settings) -> None:
-    """What every closed form needs.
-
-    Raises:
-        ConfigError: another device than the CPU, a relation or momentum that no proof covers.
-    """
-    certificate = settings.certificate
-    if settings.compute.device != "cpu":
-        raise ConfigError(
-            f"compute.device={settings.compute.device}: certificate={certificate.name} runs on the CPU: use compute=default"
-        )
-    if not RELATIONS[settings.relation.name].labels:
-        rows_moved(settings.relation)
-    check_optimizer(settings.training)
-
-
-def _check_noise(settings: Settings) -> None:
-    """Refuse noise where nothing is proved about it.
-
-    Raises:
-        ConfigError: a linear certificate, an ensemble, or a relation whose steps are means over the actual batch.
-    """
-    if settings.noise is None:
-        return
-    if not settings.certificate.boxes:
-        raise ConfigError(
-            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps; agt predict "
-            "mechanism=release_weights adds it once, at the end, and needs less"
-        )
-    if settings.ensemble.members > 1:
-        raise ConfigError(
-            f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its weights are "
-            "not released: leave the noise out, or train one model"
-        )
-    if settings.relation.name == "remove":
-        raise ConfigError(
-            "noise.epsilon: relation=remove is for unlearning, and training again draws other noise than this run met, so "
-            "its certificates would say nothing about it; nor do removals alone make a privacy guarantee: use "
-            "relation=add_remove"
-        )
-    step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)

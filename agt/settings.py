@@ -1,6 +1,7 @@
 """Typed, frozen configuration, validated once at the border; nothing below the commands sees a DictConfig.
 
-Everything a certificate depends on is in ``CertificateConfig``'s parts; ``ComputeConfig`` changes speed alone.
+``ComputeConfig`` changes speed alone; certificates depend on all the others. The settings of a kind of certificate stand in
+its own file (agt/models/kind.py).
 
 Values as JSON files of a versioned form, which programs of other people read: claims, accounts of erasures.
 
@@ -14,7 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     ConfigDict,
@@ -28,12 +39,16 @@ from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, Superseded, nearest
+from agt.relations.names import ENTRIES
 from agt.store import Broken, parse_json
 from agt.targets import imported
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-RelationName = Literal["add_remove", "remove", "substitute", "flip", "perturb", "paper_privacy", "paper_unlearning"]
+if TYPE_CHECKING:
+    RelationName = str
+else:
+    RelationName = Literal[tuple(ENTRIES)]  # of the registry, which a type checker cannot read
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
@@ -42,6 +57,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
 MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/reference.py
+QUANTA = 2**30  # quanta in one clip level gamma: see kernels/reference.py
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
@@ -165,7 +181,7 @@ class RelationConfig:
     """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2).
 
     Attributes:
-        radius: by how much perturb lets each feature move, as the head takes it; a public constant. None: the others'.
+        radius: by how much each feature may move, as the head takes it; a public constant. None: the relation lets none.
     """
 
     name: RelationName
@@ -173,10 +189,12 @@ class RelationConfig:
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
-        if (self.name == "perturb") != (self.radius is not None):
+        if ENTRIES[self.name].takes_radius != (self.radius is not None):
+            takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
-                "relation=perturb, and it alone, needs relation.radius: by how much each feature may move, a public "
-                "constant in units of the features as the head takes them"
+                f"relation={' or '.join(takers)}, and it alone, needs relation.radius: by how much "
+                "each feature may move, a public constant in units of the features as the head "
+                "takes them"
             )
 
 
@@ -348,182 +366,6 @@ USUAL_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
 REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
 """Maps of earlier versions -> what to use instead."""
-
-
-class CertificateKind:
-    """What may be asked of every certificate's settings, whichever kind it is.
-
-    Attributes:
-        boxes: it carries parameter boxes: of any head, for any relation, with noise in the steps or without.
-        linear: it trains a linear head.
-        minimiser: it trains to the minimiser of a strongly convex loss, wherever it starts from.
-        removable: records can be taken out of what it trains.
-        votes: the members of an ensemble are one model, and none has a certificate of its own.
-        features: the public feature map in front of the head.
-    """
-
-    boxes: ClassVar[bool] = False
-    linear: ClassVar[bool] = False
-    minimiser: ClassVar[bool] = False
-    removable: ClassVar[bool] = False
-    votes: ClassVar[bool] = False
-
-
-@schema
-class BoxConfig(CertificateKind):
-    """Certificates from parameter boxes: any head, any relation (method.md sections 1-3)."""
-
-    name: Literal["box"] = "box"
-    boxes: ClassVar[bool] = True
-    features: ClassVar[FeaturesConfig] = FeaturesConfig()
-
-
-@schema
-class StabilityConfig(CertificateKind):
-    """Certificates in closed form for a linear head on public features, from the stability of SGD (method.md section 5).
-
-    Attributes:
-        features: the public feature map.
-        average: the model is the mean of this many last iterates; 1: the last one.
-    """
-
-    name: Literal["stability"] = "stability"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    average: Count = 1
-    linear: ClassVar[bool] = True
-
-
-@schema
-class ErmConfig(CertificateKind):
-    """The same for the minimiser of the regularised loss (002's output perturbation); training.weight_decay is lambda.
-
-    Attributes:
-        features: the public feature map.
-        tolerance: public bound on the gradient's norm at the solution; a run that does not reach it stops.
-    """
-
-    name: Literal["erm"] = "erm"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    tolerance: Positive = 1e-8
-    linear: ClassVar[bool] = True
-    minimiser: ClassVar[bool] = True
-
-
-@schema
-class RemovalConfig(CertificateKind):
-    """The minimiser of the regularised loss, with noise that lets records be removed later (003; training/removal.py).
-
-    Attributes:
-        loss: logistic, or least_squares; neither is clamped. Several classes: one against the others each.
-        masking: what hides a removal's error: output: noise on the weights that are served, which is proved; loss: a random
-            linear term b in the loss, as published, which is not; none: nothing, for least squares alone, whose removals
-            are exact but for rounding.
-        sigma: standard deviation of each coordinate of that noise: of a weight; of b in units of a record's gradient, where
-            1 is a common choice.
-        eps, delta: of removals: the model after them and one trained without the records are so close; unread without
-            noise.
-        bound: what a removal is charged: the bound from the data without looking at all of it again, the worst case, or
-            the residual measured in one pass.
-        factorisation: of the Hessian: maintained from removal to removal, or made anew each time.
-        tolerance: public bound on the residual that training leaves, a sum's gradient norm; a run that misses it stops.
-        features: the public feature map.
-        seed: of the noise, for simulation; None: the operating system's.
-    """
-
-    name: Literal["removal"] = "removal"
-    loss: Literal["logistic", "least_squares"] = "logistic"
-    masking: Literal["loss", "output", "none"] = "output"
-    sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
-    eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
-    bound: Literal["data", "worst", "measured"] = "data"
-    factorisation: Literal["maintained", "fresh"] = "maintained"
-    tolerance: Positive = 1e-5
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-    linear: ClassVar[bool] = True
-    minimiser: ClassVar[bool] = True
-    removable: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.masking == "none" and self.loss != "least_squares":
-            raise ValueError(
-                f"masking=none: removals from loss={self.loss} leave an error that nothing would hide: use "
-                "masking=output, or loss=least_squares, whose removals are exact"
-            )
-        if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError("masking=none draws no noise: give sigma=0 and no seed with it")
-        if self.masking != "none" and not self.sigma:
-            raise ValueError(
-                f"sigma=0: masking={self.masking} hides a removal by noise, and without any nothing is hidden: give sigma "
-                "> 0, or masking=none with loss=least_squares"
-            )
-
-
-@schema
-class VotesConfig(CertificateKind):
-    """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md section 12).
-
-    Attributes:
-        features: the public feature map in front of them.
-        learner: what each is: a ridge regression, or a logistic one, each class against the others (training/ridge.py).
-        strength: of each member's regulariser, beside a sum over the records of its shard, whose norm is at most 1.
-    """
-
-    name: Literal["votes"] = "votes"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    learner: Literal["ridge", "logistic"] = "ridge"
-    strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
-    linear: ClassVar[bool] = True
-    votes: ClassVar[bool] = True
-
-
-@schema
-class OwnVotesConfig(CertificateKind):
-    """The same of any deterministic learner (training/learners.py).
-
-    Attributes:
-        features: the public feature map in front of it; none at all: features as they are.
-        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that reads these settings.
-        strength: not read; it stands in every configuration of votes.
-    """
-
-    name: Literal["votes"] = "votes"
-    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
-    learner: Mapping[str, Any] = Field(default_factory=dict)
-    strength: float = 0.1
-    linear: ClassVar[bool] = True
-    votes: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.learner.get("_target_"), str):
-            raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
-
-
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | VotesConfig | OwnVotesConfig
-CERTIFICATES: dict[str, type[Any]] = {
-    "box": BoxConfig,
-    "stability": StabilityConfig,
-    "erm": ErmConfig,
-    "removal": RemovalConfig,
-    "votes": VotesConfig,
-}
-
-
-def certificate_config(node: object) -> CertificateConfig:
-    """The certificate's settings, by their ``name``; None, as in records older than the choice: boxes.
-
-    Raises:
-        ConfigError: an unknown name or setting.
-    """
-    if node is None:
-        return BoxConfig()
-    name = str(node.get("name")) if isinstance(node, Mapping) else None
-    if name is not None and name not in CERTIFICATES:
-        raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, CERTIFICATES)}")
-    own = name == "votes" and isinstance(node, Mapping) and isinstance(node.get("learner"), Mapping)
-    kind = OwnVotesConfig if own else CERTIFICATES[name or "box"]
-    return validate(kind, node, "certificate")
 
 
 @schema

@@ -1,14 +1,15 @@
 """Code that a configuration names by ``_target_``, and which of it may be imported.
 
-A record is a file that anybody may have written, so a name in it is imported only if ``OWN_CODE`` has it, or if the
-user named the same code elsewhere (``trusting``). ``imported`` is the only way to a ``_target_``, so that
-code which forgets to say what the user trusts gets agt's own code and nothing else.
+A record is a file that anybody may have written, so a name in it is imported only if it is agt's own
+(``is_own_code``), or if the user named the same code elsewhere (``trusting``). ``imported`` is the only way to a
+``_target_``, so that code which forgets to say what the user trusts gets agt's own code and nothing else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from agt.errors import ConfigError
@@ -21,25 +22,14 @@ OWN_CODE = frozenset(
         "agt.data.images.MedMnist",
         "agt.data.images.Mnist",
         "agt.data.table.Table",
-        "agt.mechanisms.argmax.GaussianArgmax",
-        "agt.mechanisms.argmax.NoisyArgmax",
-        "agt.mechanisms.objective.ObjectivePerturbation",
-        "agt.mechanisms.optimal.GaussianMargin",
-        "agt.mechanisms.optimal.RandomizedResponse",
-        "agt.mechanisms.published.ExponentialMechanism",
-        "agt.mechanisms.published.GlobalSensitivity",
-        "agt.mechanisms.published.InverseSensitivity",
-        "agt.mechanisms.published.ProposeTestRelease",
-        "agt.mechanisms.published.SmoothCauchy",
-        "agt.mechanisms.published.SmoothLaplace",
-        "agt.mechanisms.quantile.CertifiedQuantile",
-        "agt.mechanisms.statistics.NoisyStatistics",
-        "agt.mechanisms.weights.ReleaseWeights",
         "agt.models.heads.ConvConfig",
         "agt.models.heads.HeadConfig",
     }
 )
-"""The full name of every class of this library that a record may name: what any command may import for it."""
+"""The full name of every class of this library that a record may name, beside the mechanisms (``is_own_code``)."""
+
+MECHANISMS_PACKAGE = "agt.mechanisms"
+"""A class in a module of this package that has a mechanism's ``name`` of its own, and an ``output``, may be named."""
 
 # Modules whose classes configurations of earlier versions name, and single classes that left their module -> where they
 # are today.
@@ -91,7 +81,7 @@ class UntrustedCode(ConfigError):
 
 @contextmanager
 def trusting(names: Iterable[str]) -> Iterator[None]:
-    """Let ``imported`` take these names as well, and no others beside ``OWN_CODE``, until the end of the block.
+    """Let ``imported`` take these names as well, and no others beside agt's own, until the end of the block.
 
     Args:
         names: full names, as the user wrote them; none: agt's own code alone, whatever was trusted before.
@@ -107,7 +97,7 @@ def imported(target: str, where: str) -> Any:
     """Import what a ``_target_`` names.
 
     Raises:
-        UntrustedCode: it is neither in ``OWN_CODE`` nor trusted; nothing of it was imported.
+        UntrustedCode: it is neither agt's own nor trusted; nothing of it was imported.
         ConfigError: it cannot be imported; where the library has it under a newer name, says which.
     """
     if not is_own_code(target) and not {target, current_name(target)} & trusted_names.get():
@@ -121,8 +111,24 @@ def imported(target: str, where: str) -> Any:
 
 
 def is_own_code(target: str) -> bool:
-    """Return whether a name stands for a class that ``OWN_CODE`` lists, today's name or an earlier one."""
-    return current_name(target) in OWN_CODE
+    """Return whether a name, today's or an earlier one, stands for a class of agt that a record may name.
+
+    Those are the classes that ``OWN_CODE`` lists, and the mechanisms of agt. Only modules of agt itself are
+    imported to find out.
+    """
+    current = current_name(target)
+    return current in OWN_CODE or _is_own_mechanism(current)
+
+
+def _is_own_mechanism(target: str) -> bool:
+    module_name, _, class_name = target.rpartition(".")
+    package_name, _, _ = module_name.rpartition(".")
+    if package_name != MECHANISMS_PACKAGE or find_spec(module_name) is None:
+        return False
+    kind = getattr(import_module(module_name), class_name, None)
+    if not isinstance(kind, type) or kind.__module__ != module_name:
+        return False
+    return "name" in vars(kind) and hasattr(kind, "output")
 
 
 def current_name(target: str) -> str:

@@ -26,20 +26,24 @@ from agt.certificates.votes import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.models.box import BoxModel
+from agt.models.features import whole
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.models.votes import VotesModel
+from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import (
     Edited,
+    EditKind,
     Editor,
     Target,
     Terms,
     bisected,
+    edits_of,
+    kinds_of,
     neighbour_of,
     neighbouring,
     neighbours_of,
@@ -50,7 +54,6 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
 
 Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
@@ -63,9 +66,11 @@ EDITS_AT_ONCE = 64  # made before the next are made from those that went farthes
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
-    "box": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
+    "each parameter": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
 }
-"""Certificate -> (what is claimed of neighbours' bounds, what is compared)."""
+"""What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
+ON_RECORD = {"each parameter": "parameters and boxes"}
+BOUND = {"each parameter": "the box of k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
@@ -195,16 +200,22 @@ class BoxBounds(Bounds):
         return farthest
 
 
-class BallBounds(Bounds):
-    """All weights are bounded together, by a radius for each k."""
+class HeadBounds(Bounds):
+    """A linear head: all weights are bounded together, by a radius for each k; of one classifier for
+    each class, each of them."""
 
     @staticmethod
-    def parameters(model: Any) -> Mapping[str, Tensor]:
-        """The weights, of a network the first."""
+    def parameters(model: LinearModel) -> Mapping[str, Tensor]:
+        """The weights."""
         return {"weight": model.trained.weight}
 
+    @staticmethod
+    def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Of a head with other weights."""
+        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
+
     @classmethod
-    def within(cls, model: Any, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
+    def within(cls, model: LinearModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
         """To the edge of the ball, or nearly."""
         radius = cls.radius(model, k)
 
@@ -215,40 +226,18 @@ class BallBounds(Bounds):
         return down if np.isfinite(radius) else None
 
     @classmethod
-    def shares(cls, mine: Any, theirs: Any, k: int) -> Shares | None:
-        """As ``BoxBounds.shares``."""
+    def shares(cls, mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
+        """As ``BoxBounds.shares``; the distance is rounded down."""
         radius = cls.radius(mine, k)
-        return {"weight": cls.distance(mine, theirs) / radius} if np.isfinite(radius) else None
-
-    @classmethod
-    def distance(cls, mine: Any, theirs: Any) -> float:
-        """How far apart two models' weights are, rounded down."""
-        return float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
-
-    @staticmethod
-    def length(model: Any, weight: Tensor) -> Tensor:
-        """[J, 1] or [1, 1]: what a radius bounds."""
-        return torch.linalg.vector_norm(weight).reshape(1, 1)
-
-    @staticmethod
-    def radius(model: Any, k: int) -> float:
-        """Infinite where no bound is kept."""
-        raise NotImplementedError
-
-
-class HeadBounds(BallBounds):
-    """A linear head, which a sensitivity bounds: of one classifier for each class, each of them."""
-
-    @staticmethod
-    def logits(model: LinearModel, query: np.ndarray, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Of a head with other weights."""
-        return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
+        distance = float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
+        return {"weight": distance / radius} if np.isfinite(radius) else None
 
     @staticmethod
     def length(model: LinearModel, weight: Tensor) -> Tensor:
-        """As of a ball."""
-        each = model.trained.loss.kind == "one_vs_all"
-        return torch.linalg.vector_norm(weight, dim=1, keepdim=True) if each else BallBounds.length(model, weight)
+        """[J, 1] or [1, 1]: what a radius bounds."""
+        if model.trained.loss.kind == "one_vs_all":
+            return torch.linalg.vector_norm(weight, dim=1, keepdim=True)
+        return torch.linalg.vector_norm(weight).reshape(1, 1)
 
     @staticmethod
     def radius(model: LinearModel, k: int) -> float:
@@ -286,7 +275,65 @@ class VotesBounds(Bounds):
         return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
 
 
-BOUNDS: Mapping[type, Any] = {BoxModel: BoxBounds, LinearModel: HeadBounds, VotesModel: VotesBounds}
+class FlipBounds(VotesBounds):
+    """Members whose labels flip. Their weights have no bound but what that many flips can do."""
+
+    @staticmethod
+    def turned(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+        """Return as ``steepest``: labels flip that bring members to a rival, the cheapest first.
+
+        The flips are looked for one by one, and not counted as certificates/flips.py does.
+        """
+        classes = model.problem.classes
+        scaled = whole(model.phi(queries).astype(np.float64))
+        turned = np.zeros(len(queries), dtype=bool)
+        for row, k in enumerate(ks.tolist()):
+            influences = [member.pulls @ scaled[row] for member in model.members]
+            members = list(zip(influences, (member.given for member in model.members), strict=True))
+            answers = np.array([scores_of(*each, classes).argmax() for each in members])
+            winner = np.bincount(answers, minlength=classes).argmax()
+            for rival in range(classes):
+                costs = np.array([flips_to_rival(*each, rival, classes, k) for each in members])
+                cheapest = np.argsort(costs, kind="stable")
+                edited = answers.copy()
+                edited[cheapest[costs[cheapest].cumsum() <= k]] = rival
+                turned[row] |= np.bincount(edited, minlength=classes).argmax() != winner
+        return turned
+
+
+def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return each class's score, [C]: the sum of its records' influence [n] on a query."""
+    return np.bincount(labels, weights=influence, minlength=classes)
+
+
+def flips_to_rival(influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int) -> int:
+    """Return after how many flipped labels a member answers ``rival``; above ``most``: not found.
+
+    Each flip is the one that brings the rival nearest to the class that leads. It is done, and the
+    scores are added up again.
+
+    Args:
+        influence: [n] whole numbers, what each record adds to its class's score.
+        given: [n] the records' labels.
+    """
+    labels = given.copy()
+    for flips in range(most + 1):
+        leader = int(scores_of(influence, labels, classes).argmax())
+        if leader == rival:
+            return flips
+        to_rival = np.where(labels != rival, influence * (1 + (labels == leader)), 0)
+        to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
+        record = int(np.maximum(to_rival, to_leader).argmax())
+        labels[record] = rival if to_rival[record] >= to_leader[record] else leader
+    return most + 1
+
+
+BOUNDS: Mapping[type, Any] = {
+    BoxModel: BoxBounds,
+    LinearModel: HeadBounds,
+    FlipModel: FlipBounds,
+    VotesModel: VotesBounds,
+}
 
 
 def bounds_of(model: Model) -> Any:
@@ -336,14 +383,17 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
 def ks_apart(edit: Edited, relation: str) -> int:
     """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
-    return gone + come if relation in ("add_remove", "remove", "paper_unlearning") else max(gone, come)
+    # A unit that stays is gone as it was and comes as it is, in one k.
+    one_way = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
+    units = max(map(len, edits_of(relation)))
+    return math.ceil((gone + come if one_way else max(gone, come)) / units)
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
 
 
 @schema
-class Certificate:
+class Certificate(AuditKind):
     """How hard an audit tries.
 
     Attributes:
@@ -367,18 +417,13 @@ class Certificate:
     seconds: Annotated[float, Field(gt=0)] | None = None
     again: bool = True
 
-    def check(self, given: AuditInputs) -> None:
-        """It needs a run, and asks test records: queries that were brought along come without the training data."""
-        given.need_run()
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Open the run with its data, attack, and say what was found.
 
         Raises:
             ConfigError: its data is gone or changed; or the run drew noise that nobody kept.
         """
-        trained = TrainedRun.of(given.config)
-        opened = trained.open(record, console)
+        opened = given.open(record, console)
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
@@ -387,7 +432,7 @@ class Certificate:
             )
         if self.farthest > max(model.farthest, 1):
             console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}")
-        then, now = trained.finished.environment, Run.at(record.folder).environment
+        then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
         other_code = f"the run was made by another agt ({'; '.join(other)})" if other else ""
         with console.progress("certificate audit", "neighbour") as report:
@@ -399,7 +444,7 @@ class Certificate:
         )
         metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
         said = (*auditor.notes(), *conditions)
-        return Audited.of(trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
+        return Audited.of(opened.trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
 
 
 class Auditor:
@@ -449,10 +494,10 @@ class Auditor:
         self.pairs = self.ends = self.stuck = self.compared = self.torn = 0
         self.rng, self.problem = np.random.default_rng(seed), model.problem
         settings, dataset = self.problem.settings, self.problem.dataset
-        self.certificate, self.relation = settings.certificate.name, settings.relation.name
+        self.certificate, self.relation = settings.certificate, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
-        self.stay = RELATIONS[self.relation].features
-        self.dense = self.certificate != "box" or ks == tuple(range(len(ks)))
+        self.stay = not RELATIONS[self.relation].moves_records
+        self.dense = self.certificate.covers_every_k or ks == tuple(range(len(ks)))
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(asked.take(chosen).features)
@@ -461,7 +506,7 @@ class Auditor:
         self.editor = Editor(Terms.of(self.problem), self.rng, partial(uphill, self.model))
         self.unchanged = Edited(dataset.train)
         members = settings.ensemble.members
-        kind = f"certificate={self.certificate}, relation={self.relation}"
+        kind = f"certificate={self.certificate.name}, relation={self.relation}"
         self.subject = kind if members == 1 else f"{kind}, {members} members"
 
     def read(self, known: Certificates) -> LabelsAndDistances:
@@ -481,12 +526,12 @@ class Auditor:
     @property
     def exact(self) -> bool:
         """Whether distances and bounds of neighbours are claimed to go together."""
-        return self.certificate != "box" or (self.problem.recipe.training.product == "exact" and not self.stay)
+        return self.certificate.distances_differ_by_one(self.problem.settings)
 
     @property
     def nests(self) -> bool:
         """Whether boxes of neighbours are claimed to lie within one another."""
-        return self.certificate in NESTING and self.dense and self.exact
+        return self.certificate.bounded in NESTING and self.dense and self.exact
 
     @property
     def late(self) -> bool:
@@ -558,7 +603,8 @@ class Auditor:
         if self.extent.units is not None and len(names) > self.extent.units:
             names = np.sort(self.rng.choice(names, self.extent.units, replace=False))
         features = np.asarray(train.features)
-        near = next((k for k in self.problem.settings.kgrid.ks if k >= 1), 0) if self.certificate == "box" else 1
+        ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
+        near = next((k for k in ks if k >= 1), 0)
         distance = self.model.certify(features, (near,)).stable_distance if near else np.zeros(len(train), dtype=np.int64)
         right = self.model.predict(features) == train.labels
         order = np.argsort(train.units, kind="stable")
@@ -749,10 +795,10 @@ class Auditor:
             theirs = neighbouring(problem, records).plan
             constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
             steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
-            common = np.intersect1d(train.ids, records.ids)
+            common, mine_at, theirs_at = np.intersect1d(train.ids, records.ids, return_indices=True)
             apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
             moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
-            sides = ((each.units, np.isin(each.ids, common)) for each in (train, records))
+            sides = ((train.units, mine_at), (records.units, theirs_at))
             here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
             moved += int((here != there).sum())
         differ = f"{constants} of 4 plans have other constants, {moved} records change their batch or shard"
@@ -769,8 +815,9 @@ class Auditor:
     def trained_again(self) -> Model:
         """The model that training makes of the run's own records, by this agt."""
         records = self.problem.dataset.train
-        kept = self.certificate == "removal"  # its draws are on record, and training would draw anew
-        return neighbour_of(self.model, records) if kept else retrained(self.problem, records)
+        if self.model.keeps_draws:  # training would draw anew
+            return neighbour_of(self.model, records)
+        return retrained(self.problem, records)
 
     def again(self) -> Finding:
         """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
@@ -793,7 +840,7 @@ class Auditor:
             )
             outcome = Outcome.REPORTED
             meaning = f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding is allowed: {reason}"
-        on_record = "parameters and boxes" if self.certificate == "box" else "weights"
+        on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
             "they are what the run's settings and records make",
@@ -820,7 +867,7 @@ class Auditor:
         nearest to it, and farthest. It is of all elements, both ends and every k of a group: a share is that of the one
         that came nearest."""
         relation = self.problem.settings.relation
-        bound = "the box of k" if self.certificate == "box" else "k times the recorded sensitivity"
+        bound = BOUND.get(self.certificate.bounded, "k times the recorded sensitivity")
         meaning = f"the farthest neighbour went {share_words(self.share)}"
         if self.outside:
             meaning = f"a neighbour went {share_words(self.share)}: {self.outside[0]}"
@@ -876,7 +923,7 @@ class Auditor:
         apart = f"{unit} of neighbours differ by 1 at most, and labels only where both are 0"
         both = ", as the run's own records were once more" if self.other_code else ""
         claims = [("stable distances", apart, self.exact, self.compared, self.torn, "queries")]
-        if nesting := NESTING.get(self.certificate):
+        if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(0, ("nesting", nesting[0], self.nests, self.ends, self.stuck, nesting[1]))
         for about, claim, claimed, looked, broken, unit in claims:
             why = f"no {unit} were compared"
@@ -955,7 +1002,7 @@ def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
 
 def members_of(model: Model) -> Sequence[Model]:
     """The members of an ensemble, or the one model."""
-    return getattr(model, "members", (model,))
+    return model.member_models
 
 
 def share_words(share: float) -> str:

@@ -34,7 +34,6 @@ class AuditConfig:
         finished: the run; None: none was given.
     """
 
-    name: str
     kind: AuditKind
     given: AuditInputs
     finished: Run | None
@@ -52,19 +51,20 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         raise ConfigError(f"confidence={confidence}: give the probability with which bounds hold, from 0.5 to below 1")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"seed={seed}: give an integer >= 0")
-    node = config.get("audit")
-    kind = build(node, "audit")
-    if not (hasattr(kind, "carry_out") and hasattr(kind, "check")):
-        raise ConfigError(f"audit._target_: {type(kind).__name__} is no kind of audit: it needs check() and carry_out()")
+    kind = build(config.get("audit"), "audit")
+    if not isinstance(kind, AuditKind):
+        raise ConfigError(
+            f"audit._target_: {type(kind).__name__} is no kind of audit: inherit from agt_audit.job.AuditKind"
+        )
     folder = None if run is None else Path(str(run))
     given = AuditInputs(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
     kind.check(given)
     finished = None if folder is None else open_run(folder, "train", given.digest)
     if finished is not None:
         check_edits(finished, f"agt audit {kind.name}")
-    if finished is not None and not getattr(kind, "while_waiting", False):
+    if finished is not None and not kind.while_waiting:
         _check_whole(finished)
-    return AuditConfig(kind.name, kind, given, finished)
+    return AuditConfig(kind, given, finished)
 
 
 def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
         CheckError: a claim is false; the record is finished all the same. Or the run was changed meanwhile, and it is not.
     """
     remove_copies(record.folder.parent)
-    record.environment(kind=config.name, **_rests_on(config.finished))
+    record.environment(kind=config.kind.name, **_rests_on(config.finished))
     audited = config.kind.carry_out(config.given, record, console)
     _check_current(config.finished, audited.digest)
-    audit = audited.audit(config.name)
-    _write(audit, audited, record)
+    audit = audited.audit(config.kind.name)
+    _write(audit, audited, record, config.kind.question)
     digest = record.finish()
-    for line in lines(audit):
+    for line in lines(audit, config.kind.question):
         console.say(line)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {digest}")
@@ -118,10 +118,10 @@ def _check_current(finished: Run | None, digest: str | None) -> None:
         )
 
 
-def _write(audit: Audit, audited: Audited, record: RunRecord) -> None:
+def _write(audit: Audit, audited: Audited, record: RunRecord, question: str) -> None:
     record.write(AUDIT_FILE, audit.content)
     for name, table in audited.tables.items():
         record.table(name, table)
     counts = {"findings": len(audit.findings), "violations": len(audit.violations)}
     record.add_metrics(**counts, verdict=audit.verdict, **audited.metrics)
-    record.report(page(audit, audited))
+    record.report(page(audit, audited, question))

@@ -37,7 +37,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -50,25 +50,23 @@ from torch.nn import functional as F
 
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.kernels.reference import QUANTA
 from agt.models.box import BoxModel, start_from
 from agt.numeric import gaussian_epsilon
 from agt.problem import Problem
-from agt.relations import Sums
-from agt.settings import schema
+from agt.relations.relation import BoundSums
+from agt.settings import QUANTA, schema
 from agt.training.loop import Noise, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_seed
 from agt.training.recipe import Recipe
 from agt.training.sgd import DrawKey, Sgd
 from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
-from agt_audit.job import Audited, AuditInputs
-from agt_audit.neighbours import NOMINAL, neighbouring, with_added
+from agt_audit.job import Audited, AuditInputs, AuditKind
+from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
 from agt_audit.one_run import BOUNDS, one_run_epsilon, planned_guesses, right_guesses
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
 
 CANARY_ID = "agt-canary-"  # and a number
 LENGTH = 10.0  # a gradient canary's, in clips
@@ -250,7 +248,8 @@ class NoisyTraining:
     @classmethod
     def of(cls, model: BoxModel, records: Records, seed: int | None = None) -> "NoisyTraining":
         """The run that made this model, on some of its records. Raises ConfigError: the run has no noise."""
-        if model.noise is None:
+        network = model.boxed_network
+        if model.noise is None or network is None:
             raise ConfigError("noise.epsilon: the run was trained without noise, so nothing is claimed of its weights")
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -339,7 +338,7 @@ class _WatchedRun(TrainingRun):
         settings, self.canaries, self.inside, self.head = trainer.problem.settings, canaries, inside, trainer.head
         self.most = trainer.plan.sensitivity * trainer.problem.plan.normalizer  # how far one unit moves a batch's sum, l2
         self.unit_rows = settings.relation.unit_rows
-        self.opposed = settings.relation.name == "substitute" and canaries.gradients is not None
+        self.opposed = replaces(settings.relation.name) and canaries.gradients is not None
         self.sgd = self.spy = _Spy(recipe.training)
         self.others = len(records) - len(canaries)
         self.first = self.clipped(np.arange(len(canaries)))
@@ -374,12 +373,12 @@ class _WatchedRun(TrainingRun):
             sums, reach = sums + reach, np.minimum(2 * reach, 1)
         self.scores[epoch, places], self.reach[epoch, places] = sums, reach
 
-    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, Sums]:
+    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
         """Zeros: no bound is audited, and the nominal parameters depend on none."""
         if self.relation.selects:
             return super().bound_sums(rows, eligible, group)
         zeros = {name: torch.zeros_like(bound.lower, dtype=torch.int64) for name, bound in self.bounds.items()}
-        return {name: Sums(zero, zero) for name, zero in zeros.items()}
+        return {name: BoundSums(zero, zero) for name, zero in zeros.items()}
 
     def _there(self, places: np.ndarray, epoch: int) -> np.ndarray:
         """[len(places)] how often each canary's gradient is added."""
@@ -565,7 +564,7 @@ NOTES = (
 
 
 @schema
-class DpSgdAudit:
+class DpSgdAudit(AuditKind):
     """How hard a run's training with noise inside is attacked.
 
     Attributes:
@@ -585,15 +584,12 @@ class DpSgdAudit:
     step_runs: Annotated[int, Field(ge=1)] = 50
     name: ClassVar[str] = "dpsgd"
 
-    def check(self, given: AuditInputs) -> None:
-        """Refuse what no data is needed for."""
-        given.need_run()
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train with canaries, and hold lower bounds against the run's claim."""
-        opened = TrainedRun.of(given.config).open(record, console)
+        opened = given.open(record, console)
         model, records = opened.model, opened.kept.problem.dataset.train
-        if model.noise is None:
+        network = model.boxed_network
+        if model.noise is None or network is None:
             raise ConfigError(
                 f"run={given.run}: was trained without noise, and claims nothing of its weights: agt audit dpsgd is of "
                 "runs with noise.epsilon (DP-SGD beside a run is no longer trained)"
@@ -601,7 +597,7 @@ class DpSgdAudit:
         if self.records > len(records):
             raise ConfigError(f"audit.records={self.records}: the run has {len(records)} training records: use fewer")
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
-        trainer, kind = NoisyTraining.of(cast(BoxModel, model), records.take(rows)), self.canary or "signs"
+        trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = trainer.canaries(kind, 1, given.seed)
         several = trainer.canaries(kind, self.canaries, given.seed) if self.canaries else None

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import pandas as pd
 
 from agt.errors import ConfigError, DataMissing
+from agt.mechanisms.mechanism_config import AnyMechanism, MechanismConfig, TotalConfig
 from agt.settings import validate
-from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome
 from agt_cli.report.finished import Run
@@ -62,6 +62,15 @@ class AuditInputs:
                 f"inputs={self.config['inputs']}: the audit asks the run's own records, and queries that it searches: "
                 "leave it out"
             )
+
+    def open(self, record: RunRecord, console: Console) -> OpenedRun:
+        """The run, with the records that it was trained on, and the queries that were brought along.
+
+        Raises:
+            DataMissing: they are not there.
+            ConfigError: they are not what they were.
+        """
+        return TrainedRun.of(self.config).open(record, console)
 
     def check_run(self) -> TrainedRun:
         """The run that is audited by training neighbours, of which no data is read yet.
@@ -129,24 +138,42 @@ class Audited:
         return Audit(VERSION, kind, self.subject, self.findings, self.digest, self.notes)
 
 
-class AuditKind(Protocol):
-    """One kind of audit: a class of ``agt.settings.schema`` that conf/audit/NAME.yaml names by ``_target_``; its fields are
-    the settings ``audit.*``.
+class AuditKind:
+    """One kind of audit: a class of ``agt.settings.schema``, in a file of its own.
 
-    A kind that is right of a run in which requests to erase wait says so by ``while_waiting = True``: the model is of all
-    records, its data has those alone that do not wait, so that what is trained on one record less is many records away.
-    Such a run is refused to any other kind.
+    Its fields are the settings ``audit.*``. It is registered by its entry of
+    conf/groups/audit.yaml, or by a file conf/audit/NAME.yaml of the user's, which names the class
+    by ``_target_`` and gives every setting with its meaning.
+
+    Attributes:
+        name: the kind's, as it is registered.
+        question: what a person wants to know of the run, as a clause: what a claimed loss limits.
+        while_waiting: it is right of a run in which requests to erase wait. The model of such a run
+            is of all records, and its data has those alone that do not wait, so that what is
+            trained on one record less is many records away; every other kind refuses it.
     """
 
-    @property
-    def name(self) -> str:
-        """The kind's, as in conf/audit."""
+    name: ClassVar[str]
+    question: ClassVar[str] = "a person's record was used"
+    while_waiting: ClassVar[bool] = False
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse what can be refused before any data is read (ConfigError)."""
+        """Refuse what can be refused before any data is read; here, to go without a run.
+
+        Raises:
+            ConfigError: by key.
+        """
+        given.need_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Audit. Draws figures into the record; everything else is written by the command."""
+        """Attack, and return what was found.
+
+        Args:
+            given: the settings that all kinds share.
+            record: figures are drawn into it; everything else is written by the command.
+            console: for progress, notes and tables.
+        """
+        raise NotImplementedError
 
 
 def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:

@@ -27,7 +27,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, combinations, pairwise
-from typing import Annotated, ClassVar, Literal, cast, get_args
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -38,21 +38,21 @@ from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.mechanisms.budget import Cost, Lot
-from agt.mechanisms.claims import Accounting, Claim, Counting, Labelling, WeightsMechanism, prepare_quantile
+from agt.mechanisms.claims import Accounting, Claim, Counting, Labelling, prepare_quantile
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import AnyMechanism, mechanism_kind
 from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.models.model import Model
-from agt.models.votes import VotesModel
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
 from agt.relations import RELATIONS
 from agt.settings import check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
-from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.neighbours import Read, bisected, neighbour_of, on_line, with_added, without
-from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples, least
 from agt_cli.report.record import RunRecord
@@ -530,11 +530,11 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
     Of members that vote, whose gradients nobody has, the inner product alone. Of other models, how far the record's own
     label is from being the model's.
     """
-    if model.problem.settings.certificate.votes:
-        features = cast(VotesModel, model).phi
+    head = model.linear_head
+    if head is None and (features := model.public_features) is not None:
         parts = [np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)]
         return np.concatenate(parts, axis=1)
-    if (head := model.linear_head) is not None:
+    if head is not None:
         phi, start, scores = head.phi(queries), 0, []
         for piece in pieces(records.features):
             seen, labels = head.phi(piece), records.labels[start : start + len(piece)]
@@ -546,7 +546,7 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
             scores.append(sizes * np.abs(phi @ seen.T))
             start += len(piece)
         return np.concatenate(scores, axis=1)
-    member = getattr(model, "members", (model,))[0]
+    member = model.member_models[0]
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
     lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
     return -np.asarray(lead)[None]
@@ -560,7 +560,7 @@ MAX_PAIRS_SHOWN = 1000
 
 
 @schema
-class MechanismAudit:
+class MechanismAudit(AuditKind):
     """Attacks one mechanism.
 
     Attributes:
@@ -583,9 +583,10 @@ class MechanismAudit:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse a mechanism without a budget, and settings that have no effect."""
-        target = (given.config.get("mechanism") or {}).get("_target_")
-        for kind in get_args(WeightsMechanism):
-            if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
+        node = given.config.get("mechanism")
+        if node is not None:
+            kind = mechanism_kind(node)
+            if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise ConfigError(f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit replay")
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):

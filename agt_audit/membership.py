@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,12 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
-from agt.mechanisms.weights import ReleaseWeights
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
+from agt.relations import RELATIONS
 from agt.settings import schema
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
     ATTACKS,
     COPIES,
@@ -37,7 +38,7 @@ from agt_cli.report.figures import WIDTH, drawing, headline, keys
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import certifying
-from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.queries import OpenedRun
 
 LABELS = "labels"
 WORDS = {
@@ -75,7 +76,7 @@ COLUMNS = (
 
 
 @schema
-class Membership:
+class Membership(AuditKind):
     """Attacks a run's model: with scores, which are reported; and with labels at certified queries, which must not tell.
 
     Attributes:
@@ -92,14 +93,14 @@ class Membership:
     exposed: Annotated[int, Field(ge=1)] = 50
 
     def check(self, given: AuditInputs) -> None:
-        """A run is needed, and no queries."""
-        given.need_run()
+        """A run is needed, and no queries; a mechanism may be named."""
+        super().check(given)
         if given.config.get("mechanism") is not None:
             given.mechanism()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, attack, compare."""
-        opened = TrainedRun.of(given.config).open(record, console)
+        opened = given.open(record, console)
         pool, run = Pool.of(opened.dataset), opened.trained.finished
         shadows = None
         if self.shadows:
@@ -123,9 +124,9 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
     settings = problem.settings
     if not pairs:
         return "audit.pairs=0"
-    if settings.relation.name == "substitute":
-        return "relation=substitute: its certificates compare with a record replaced, not left out"
-    hidden = getattr(settings.certificate, "masking", "none") != "none"
+    if not RELATIONS[settings.relation.name].includes_one_removal:
+        return f"relation={settings.relation.name}: its certificates compare with a record replaced, not left out"
+    hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return "the training drew noise, and certificates hold given the draw, which is not kept"
     return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
@@ -150,8 +151,9 @@ def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tup
     config = given.mechanism()
     mechanism = config.mechanism(model.problem.classes, (COPIES + 1) * len(features))
     how = f"labels released by {config.kind.name}"
-    if isinstance(mechanism, ReleaseWeights):
-        released = prepare_weights(model, mechanism, conditions=opened.conditions).draw(randomness)
+    if config.releases_weights:
+        weights_mechanism = cast(WeightsMechanism, mechanism)
+        released = prepare_weights(model, weights_mechanism, conditions=opened.conditions).draw(randomness)
         return lambda queries: labels_from(model, queries)(released), how
     accounting, counting = (given.config[key] for key in ("accounting", "counting"))
     labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from agt.errors import AgtError
 from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.estimates import lower_limit, upper_limit
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import Edited, neighbours_of
 from agt_audit.page import short
 from agt_audit.shadows import SIZES, Pool, ShadowConfig, trained_shadows
@@ -156,7 +156,7 @@ QUARTER = 0.25
 
 
 @schema
-class Memorisation:
+class Memorisation(AuditKind):
     """Memorisation and influence from models on random halves; and exactly, leaving records out one at a time.
 
     Attributes:
@@ -272,6 +272,9 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
     why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
     sure = f"{surely} of {looks:,} training records are surely labelled right more often where they were trained on"
+    noticeable = f"a difference in probability of {least_seen}, if all with it have it right"
+    if why:
+        noticeable = "a record that every model with it has right and none without it, if there are that many models"
     return Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
@@ -282,10 +285,7 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
             "quarter or more higher where they were trained on, some of them by chance"
         ),
         measure="records memorised",
-        noticeable="a record that every model with it has right and none without it, if there are that many models"
-        if why
-        else f"a difference in probability of {least_seen}, if all with it have it right",
-        estimator="Clopper-Pearson, the error shared among all records",
+        noticeable=noticeable,
         **found,
     )
 
@@ -294,6 +294,9 @@ def influence_finding(decided: Contrast, looks: int, targets: int, models: int, 
     """Of the models without the test record, which are half, half were trained on the training record."""
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
     sure = why or f"{surely} pairs have influence for sure, of those with the greatest estimates"
+    noticeable = f"influence of {least_seen}, if every model with the record is right"
+    if why:
+        noticeable = "a pair right in every model with the record and in none without it, if there are that many models"
     top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
     return Finding(
         subject="influence of a training record on a test record's answer",
@@ -302,10 +305,7 @@ def influence_finding(decided: Contrast, looks: int, targets: int, models: int, 
         effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
         meaning=f"{sure}{top}",
         measure="pairs",
-        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
-        if why
-        else f"influence of {least_seen}, if every model with the record is right",
-        estimator="Clopper-Pearson, the error shared among all pairs",
+        noticeable=noticeable,
         **found,
     )
 
@@ -321,15 +321,15 @@ def _surely(
         one: contrast, in a word.
         parts: into how many equal parts of the models a contrast's two sides fall.
     """
-    fewest = needed(looks, confidence)
+    fewest, estimator = needed(looks, confidence), f"Clopper-Pearson, the error shared among all {one}s"
     why = f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
     if not len(contrast.value):
         why = "no test record was looked at"
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
         found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}
-        return "", f"{surely:,}", f"{_smallest(contrast, confidence, looks):.2g}", found
-    return why, "", "", {"outcome": Outcome.UNTESTED}
+        return "", f"{surely:,}", f"{_smallest(contrast, confidence, looks):.2g}", {**found, "estimator": estimator}
+    return why, "", "", {"outcome": Outcome.UNTESTED, "estimator": estimator}
 
 
 def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:

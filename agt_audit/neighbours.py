@@ -19,23 +19,20 @@ Formal guarantees
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from enum import Enum
 
 import numpy as np
-import torch
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from agt.data.records import Records
-from agt.errors import AgtError
-from agt.models.linear import RemovalModel, training_rows
-from agt.models.model import EnsembleModel, Model, fit, fit_members, kind_of
-from agt.models.votes import VotesModel
+from agt.errors import AgtError, ConfigError
+from agt.models.ensemble import EnsembleModel, fit_members
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.problem import Problem
 from agt.settings import KGridConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards, worker_processes
-from agt.training.removal import minimise
 from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted
@@ -47,18 +44,57 @@ HALVINGS = 60  # of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
 Uphill = Callable[[Records], np.ndarray]
 NAMES = 24  # tried for a newcomer
-BOTH, LEAVES, COMES = (True, True), (True, False), (False, True)
-SIDES = {
-    "add_remove": (LEAVES, LEAVES, COMES, COMES, COMES),
-    "remove": (LEAVES,),
-    "substitute": (BOTH, BOTH, BOTH, LEAVES, COMES),
-    "perturb": (BOTH,),
-    "paper_privacy": (BOTH, BOTH, BOTH, LEAVES, COMES),
-    "paper_unlearning": (LEAVES,),
+
+
+class EditKind(Enum):
+    """What one k does in an attack."""
+
+    LEAVES = "a unit leaves"
+    COMES = "a unit comes"
+    REPLACED = "a unit leaves and another comes"
+    MOVES = "a unit's features move within the radius"
+    RELABELLED = "a unit gets another label"
+
+
+_LEAVES, _COMES, _REPLACED = (EditKind.LEAVES,), (EditKind.COMES,), (EditKind.REPLACED,)
+EDITS: dict[str, tuple[tuple[EditKind, ...], ...]] = {
+    "add_remove": (_LEAVES, _LEAVES, _COMES, _COMES, _COMES),
+    "remove": (_LEAVES,),
+    "substitute": (_REPLACED, _REPLACED, _REPLACED, _LEAVES, _COMES),
+    "flip": ((EditKind.RELABELLED,),),
+    "perturb": ((EditKind.MOVES,),),
+    "paper_privacy": (_REPLACED, _REPLACED, _REPLACED, _LEAVES, _COMES),
+    "paper_unlearning": (_LEAVES,),
 }
-"""Relation -> (somebody goes, somebody comes) in one k, as often as it is tried; written down here once more, as an audit
-that asked the rules (agt/relations.py) would repeat their mistakes. One side alone is within one k of those with both."""
+"""Relation -> edits of one k, each as often as it is tried, and what each does one after another.
+
+It is written down here once more, as an audit that asked the rules (agt/relations/) would repeat
+their mistakes. One side alone is within one k of those that replace."""
 _PROBED = 2**20  # names may be probed at once: they are no batch
+
+
+def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
+    """Return the edits of one k of a relation in an attack.
+
+    Raises:
+        ConfigError: the table has no such relation, so that nothing may be tried on it.
+    """
+    if relation not in EDITS:
+        raise ConfigError(
+            f"relation={relation}: this audit knows no edits of it: they are written down by hand in "
+            "EDITS of agt_audit/neighbours.py"
+        )
+    return EDITS[relation]
+
+
+def kinds_of(relation: str) -> set[EditKind]:
+    """Return all that edits of a relation do; raises as ``edits_of``."""
+    return {kind for edit in edits_of(relation) for kind in edit}
+
+
+def replaces(relation: str) -> bool:
+    """Return whether one k of a relation may take one unit out and put another in."""
+    return EditKind.REPLACED in kinds_of(relation)
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -116,6 +152,18 @@ class Edited:
     distance: int = 0
     story: tuple[str, ...] = ()
 
+    def changed(self, leaving: str | None, newcomer: Records | None, story: str) -> "Edited":
+        """Return the neighbour without a unit, and with a newcomer, where there are such.
+
+        Args:
+            story: what this does, in words.
+        """
+        gone = self.gone
+        if leaving is not None:
+            gone = np.union1d(gone, np.flatnonzero(self.base.units == leaving))
+        come = self.come if newcomer is None else (*self.come, newcomer)
+        return replace(self, gone=gone, come=come, story=(*self.story, story))
+
     @property
     def records(self) -> Records:
         """The neighbour's records."""
@@ -152,14 +200,14 @@ def retrained_members(
 ) -> list[Model]:
     """Some members of an ensemble, on their shards of other training records; raises as ``retrained``."""
     again, settings = neighbouring(problem, records, ks), problem.settings
-    kind, members, dataset = kind_of(settings), settings.ensemble.members, again.dataset
+    members, dataset = settings.ensemble.members, again.dataset
     counts = problem.counts if problem.dataset.declared_size is None else (0,) * members
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
         size = dataset.declared_size if problem.dataset.declared_size is not None else max(count, 1) * float(members)
         same = [index for index in which if counts[index] == count]
-        trained = fit_members(kind, again.on(dataset.with_shard(records, size)), same)
+        trained = fit_members(again.on(dataset.with_shard(records, size)), same)
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
     return [made[index] for index in which]
 
@@ -175,21 +223,28 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
 def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:
     """The model of a neighbour of the records that a model was trained on; arguments and errors as of ``retrained``.
 
-    Of an ensemble only the members train to whose shards a unit came, or from which one went.
+    Of an ensemble only the members train in whose shards a unit came, went or got another label.
     """
     problem = model.problem
     problem.dataset.check_unchanged()
-    if isinstance(model, RemovalModel):
-        return _with_its_draws(model, records)
-    if not isinstance(model, EnsembleModel):
+    if model.keeps_draws:
+        return model.with_draws(neighbouring(problem, records))
+    if not problem.settings.ensembled:
         return retrained(problem, records, ks)
     train = problem.dataset.train
-    changed = np.setxor1d(train.ids, records.ids)
+    changed = np.concatenate([np.setxor1d(train.ids, records.ids), _relabelled_ids(train, records)])
     units = np.concatenate([side.units[np.isin(side.ids, changed)] for side in (train, records)])
     touched = sorted(set(shards(units, problem.settings.ensemble).tolist()))
-    members = dict(enumerate(model.members))
+    members = dict(enumerate(model.member_models))
     members |= zip(touched, retrained_members(problem, records, touched, ks), strict=True)
     return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
+
+
+def _relabelled_ids(train: Records, records: Records) -> np.ndarray:
+    """Return the ids of records that both have, under different labels."""
+    common, here, there = np.intersect1d(train.ids, records.ids, return_indices=True)
+    different: np.ndarray = train.labels[here] != records.labels[there]
+    return common[different]
 
 
 def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True) -> Iterator[Model | AgtError]:
@@ -207,7 +262,7 @@ def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True)
         with worker_processes(workers):
             made = Parallel(return_as="generator")(delayed(_nominal)(model, *edit) for edit in bare)
     for each in made:
-        yield each if isinstance(each, AgtError) else replace(each, problem=model.problem)  # type: ignore[type-var]
+        yield each if isinstance(each, AgtError) else each.with_problem(model.problem)
 
 
 def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model | AgtError:
@@ -215,30 +270,12 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
         made = neighbour_of(model, Edited(model.problem.dataset.train, gone, come).records, NOMINAL)
     except AgtError as error:
         return error
-    return replace(made, problem=None)  # type: ignore[type-var]
-
-
-def members_margins(model: Model, queries: np.ndarray) -> np.ndarray:
-    """[T, lines, n] margins of each member; of members that only vote, how each of them labels: 1 or -1."""
-    if not model.problem.settings.certificate.votes:
-        return np.stack([member.margins(queries) for member in getattr(model, "members", (model,))])
-    voting, classes = cast(VotesModel, model), model.problem.classes
-    own = voting.labels(voting.phi(queries))[:, None] == np.arange(classes)[1 if classes == 2 else 0 :, None]
-    return np.where(own, 1.0, -1.0)
+    return made.with_problem(model.problem.on(model.problem.dataset.bare))
 
 
 def labels_of(margins: np.ndarray) -> np.ndarray:
     """[T, n] the label of each member, of margins [T, lines, n]."""
     return (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
-
-
-def _with_its_draws(model: RemovalModel, records: Records) -> Model:
-    again, known = neighbouring(model.problem, records), model.known
-    phi, labels = training_rows(again, model.features)
-    targets = known.objective.targets(labels, again.classes)
-    with threadpool_limits(again.settings.compute.threads, user_api="blas"):
-        state = minimise(known, phi, targets, start=model.state.weight)
-    return model.with_weight(torch.from_numpy(state.weight + model.state.noise))
 
 
 # -- edits that hurt ---------------------------------------------------------------------------------------------------
@@ -262,7 +299,7 @@ class Terms:
         weight: [steps] what a constant gradient in each step moves the parameters by, in the end.
         ensemble: who is in which shard.
         low, high: [...] the least and greatest of each feature of a record.
-        boxes: parameters are bounded one by one, so that a newcomer hurts most in a corner.
+        bounds_each_parameter: parameters are bounded one by one, so that a newcomer hurts most in a corner.
         radius: how far features may move, where they alone do.
     """
 
@@ -274,20 +311,25 @@ class Terms:
     ensemble: EnsembleConfig
     low: np.ndarray
     high: np.ndarray
-    boxes: bool
+    bounds_each_parameter: bool
     radius: float | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> "Terms":
-        """Of a run; the ranges are those of its records, training and test, which lie within whatever was declared."""
+        """Of a run; the ranges are those of its records, training and test, which lie within whatever was declared.
+
+        Raises:
+            ConfigError: no edits are written down for its relation.
+        """
         settings, recipe = problem.settings, problem.recipe
+        edits_of(settings.relation.name)  # refused before anything is trained
         parts = [part.features for part in (problem.dataset.train, problem.dataset.test) if len(part)]
         low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
         plan = recipe.plan(problem.trained_on)
         return cls(
             settings.relation.name, settings.relation.unit_rows, problem.classes, plan, weights(recipe.training, plan),
-            settings.ensemble, low, high, settings.certificate.name == "box", settings.relation.radius,
+            settings.ensemble, low, high, settings.certificate.bounded == "each parameter", settings.relation.radius,
         )  # fmt: skip
 
 
@@ -313,28 +355,32 @@ class Editor:
 
     def step(self, of: Edited, target: Target) -> Edited:
         """One k further: what the relation counts as one."""
-        if self.terms.radius is not None:
-            return self._moved(of, self.terms.radius, target)
-        sides = SIDES[self.terms.relation]
-        gone, come = sides[self.rng.integers(len(sides))]
-        leaving, why = self._leaving(of, target) if gone else (None, "")
-        story = [] if leaving is None else [f"less {why}"]
-        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
-        comers = of.come
-        if come:
-            newcomer, manner = self._newcomer(of, leaving, target)
-            comers = (*comers, newcomer)
-            story.append(f"plus {manner}")
-        return replace(of, gone=left, come=comers, distance=of.distance + 1, story=(*of.story, " ".join(story) or "nobody"))
+        edits = edits_of(self.terms.relation)
+        made = replace(of, distance=of.distance + 1, story=())
+        for kind in edits[self.rng.integers(len(edits))]:
+            made = self._done(kind, made, target)
+        return replace(made, story=(*of.story, " ".join(made.story) or "nobody"))
+
+    def _done(self, kind: EditKind, of: Edited, target: Target) -> Edited:
+        """Return a neighbour after one thing more was done."""
+        if kind is EditKind.MOVES:
+            return self._moved(of, target)
+        if kind is EditKind.RELABELLED:
+            return self._relabelled(of, target)
+        leaving, why = (None, "") if kind is EditKind.COMES else self._leaving(of, target)
+        made = of if leaving is None else of.changed(leaving, None, f"less {why}")
+        if kind is EditKind.LEAVES:
+            return made
+        newcomer, manner = self._newcomer(of, leaving, target)
+        return made.changed(None, newcomer, f"plus {manner}")
 
     def repeated(self, of: Edited) -> Edited:
         """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
-        replaces."""
+        replaces. Where records stay, another edit."""
         target = Target(np.zeros(self.terms.low.size), 0)
-        if self.terms.radius is not None:
+        if not {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.terms.relation):
             return self.step(of, target)
-        leaving, why = self._leaving(of, target) if BOTH in SIDES[self.terms.relation] else (None, "")
-        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
+        leaving, why = self._leaving(of, target) if replaces(self.terms.relation) else (None, "")
         self.made += 1
         rows, prefix = of.come[-1], f"audit{self.made}"
         fresh = replace(
@@ -343,12 +389,13 @@ class Editor:
         names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
         gone = "" if leaving is None else f"less {why} "
-        return replace(
-            of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
-        )
+        made = of.changed(leaving, twin, f"{gone}plus the same again")
+        return replace(made, distance=of.distance + 1)
 
-    def _moved(self, of: Edited, radius: float, target: Target) -> Edited:
-        """One k further: a unit that had not moved moves within the ball, mostly to a corner of it."""
+    def _moved(self, of: Edited, target: Target) -> Edited:
+        """A unit that had not moved moves within the ball, mostly to a corner of it."""
+        radius = self.terms.radius
+        assert radius is not None  # RelationConfig
         unit, why = self._leaving(of, target)
         rows = np.flatnonzero(of.base.units == unit) if unit is not None else of.gone[:0]
         there, way = of.base.take(rows), str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
@@ -360,8 +407,24 @@ class Editor:
             signs = self.uphill(there) * (1 if way == "uphill" else -1)
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
         moved = replace(there, features=(there.features + share * radius * signs).astype(there.features.dtype))
-        gone, story = np.union1d(of.gone, rows), (*of.story, f"{why} moved {way}")
-        return replace(of, gone=gone, come=(*of.come, moved), distance=of.distance + 1, story=story)
+        return of.changed(unit, moved, f"{why} moved {way}")
+
+    def _relabelled(self, of: Edited, target: Target) -> Edited:
+        """Return a neighbour in which a unit that had its own label has another.
+
+        Mostly it is the label that the last relabelled unit got, so that several push one way.
+        """
+        unit, why = self._leaving(of, target)
+        if unit is None:
+            return of
+        before = of.base.take(of.base.units == unit)
+        last = of.come[-1].labels[0] if of.come and self.rng.random() < 0.7 else None
+        labels = []
+        for label in before.labels.tolist():
+            others = [other for other in range(self.terms.classes) if other != label]
+            labels.append(last if last in others else int(self.rng.choice(others)))
+        relabelled = replace(before, labels=np.array(labels, dtype=before.labels.dtype))
+        return of.changed(unit, relabelled, f"{why} relabelled")
 
     def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
         """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""
@@ -419,7 +482,7 @@ class Editor:
         if way != "against":
             signs, label = rng.choice([-1.0, 1.0], terms.low.size), int(rng.choice([any_label, *others]))
             return self._corner(signs, size), label, size
-        if terms.boxes and rng.random() < 0.7:
+        if terms.bounds_each_parameter and rng.random() < 0.7:
             direction, label = self._corner(np.sign(target.query), size), int(rng.choice(others))
             turned = self._corner(-np.sign(target.query), size)
         else:

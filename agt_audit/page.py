@@ -16,8 +16,6 @@ from agt_cli.report.markdown import Markdown, capital, document, markdown_table,
 from agt_cli.report.report_md import figures_section
 
 PRIORS = (0.5, 0.01)
-QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
-QUESTION = "a person's record was used"
 ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
 ABOUT = "about"
 SIGNS = {Strength.CERTAIN: "≥", Strength.CONFIDENT: "≥", Strength.ASYMPTOTIC: ABOUT, Strength.CREDIBLE: ABOUT}
@@ -67,9 +65,13 @@ def found(finding: Finding) -> str:
     return f"{told}{f' ({notes})' if notes else ''}"
 
 
-def risk(finding: Finding, kind: str) -> str:
-    """A claimed loss as attack success; empty: nothing of the kind is claimed."""
-    claimed, question = finding.claimed, QUESTIONS.get(kind, QUESTION)
+def risk(finding: Finding, question: str) -> str:
+    """A claimed loss as attack success; empty: nothing of the kind is claimed.
+
+    Args:
+        question: what an attacker wants to know, as a clause (``AuditKind.question``).
+    """
+    claimed = finding.claimed
     if claimed is None or finding.measure not in LOWER:
         return ""
     delta = finding.delta or 0.0
@@ -86,9 +88,9 @@ def risk(finding: Finding, kind: str) -> str:
     )
 
 
-def risks(audit: Audit) -> list[str]:
+def risks(audit: Audit, question: str) -> list[str]:
     """What the claims mean for a person, where they hold, each once."""
-    words = (risk(finding, audit.kind) for finding in audit.findings)
+    words = (risk(finding, question) for finding in audit.findings)
     return list(dict.fromkeys(filter(None, words)))
 
 
@@ -100,14 +102,14 @@ def short(cell: object) -> object:
 # -- the page ------------------------------------------------------------------------------------------------------------
 
 
-def lines(audit: Audit) -> Iterator[str]:
+def lines(audit: Audit, question: str) -> Iterator[str]:
     """What is said of it on the console."""
     yield f"{audit.kind} audit of {audit.subject}: {audit.verdict}"
-    if audit.kind == "selftest":  # a table has said the rest
+    if audit.of_the_auditor:  # a table has said the rest
         return
     yield from (f"{finding.outcome.value}: {finding.meaning}" for finding in audit.findings)
     yield from _again(audit)
-    yield from risks(audit)
+    yield from risks(audit, question)
 
 
 def _again(audit: Audit) -> list[str]:
@@ -115,14 +117,14 @@ def _again(audit: Audit) -> list[str]:
     return [AGAIN] if any(each.strength is Strength.CONFIDENT for each in audit.violations) else []
 
 
-def page(audit: Audit, audited: Audited) -> str:
+def page(audit: Audit, audited: Audited, question: str) -> str:
     """The report, as Markdown."""
     state = f" State of the run: {audit.digest[:19]}…." if audit.digest else ""
-    tested, sections = audit.kind == "selftest", list[str | Sequence[str]]()  # whose table says it all
+    tested, sections = audit.of_the_auditor, list[str | Sequence[str]]()  # whose table says it all
     if not tested:
         sections += _findings(audit)
         sections += _section("How to read the numbers", STRENGTHS)
-        sections += _section("What the claims mean for a person, where they hold", risks(audit))
+        sections += _section("What the claims mean for a person, where they hold", risks(audit, question))
     sections += _section("What this does not show", LIMITS)
     sections += _section("Notes", audit.notes)
     most = len(audit.findings) if tested else MAX_ROWS

@@ -23,7 +23,7 @@ Formal guarantees
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -49,19 +49,21 @@ from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.models.model import Model, fit
+from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, schema, validate
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
-from agt_audit.neighbours import labels_of, members_margins, with_added, without
+from agt_audit.neighbours import labels_of, with_added, without
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import LedgerPayer, NoLedger
-from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
+from agt_cli.releasing.release import ReleaseRequest, release_file
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
@@ -258,8 +260,8 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
     """Rows of the private records that have most influence on the queries nearest to a change of label, the nearest first.
     Of an ensemble, and of votes, on those that one member decides alone."""
     ensemble = model.problem.settings.ensemble
-    members: Sequence[Model] = getattr(model, "members", [model] * ensemble.members)
-    margins, home = members_margins(model, queries), shards(records.units, ensemble)
+    members = model.member_models if model.problem.settings.ensembled else (model,) * ensemble.members
+    margins, home = model.member_margins(queries), shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
     made = list[int]()
@@ -466,7 +468,7 @@ class Scene:
 
 
 @schema
-class PredictionAudit:
+class PredictionAudit(AuditKind):
     """Attacks ``agt predict``, the mechanism and the ledger together.
 
     Attributes:
@@ -502,11 +504,10 @@ class PredictionAudit:
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find pairs and queries, draw on both sides of each, and count."""
-        trained = TrainedRun.of({**given.config, "inputs": None})
-        opened = trained.open(record, console)
+        opened = TrainedRun.of({**given.config, "inputs": None}).open(record, console)
         natural = opened.queries.features
         if given.config.get("inputs") is not None:
-            natural = TrainedRun.of(given.config).open(record, console).queries.features
+            natural = given.open(record, console).queries.features
         rows = np.arange(len(natural))
         if len(rows) > MAX_QUERIES:
             rows = np.sort(np.random.default_rng(given.seed).choice(rows, MAX_QUERIES, replace=False))
@@ -636,14 +637,11 @@ class _Audit:
         prepared = replace(base, loaded=dataset, dataset=dataset)
         return self.stage.train(self.opened.trained.finished.config, prepared, self.settings)
 
-    def _best(
-        self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool, natural: np.ndarray | None = None
-    ) -> Scene:
+    def _best(self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool) -> Scene:
         """The pair and the query of which most is expected."""
         scenes = []
         for sides in made:
-            pair = LabellingPair(*map(self._labelling, sides))
-            queries = self.natural if natural is None else natural
+            pair, queries = LabellingPair(*map(self._labelling, sides)), self.natural
             if chosen:
                 found = between_roots(pair, self.natural, self.rng)
                 queries = found if len(found) else queries

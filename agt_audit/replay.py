@@ -24,7 +24,7 @@ Source: Replaying audits (2602.17454), for the idea.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,8 +43,6 @@ from agt.certificates.conditions import Condition, weaker
 from agt.errors import ConfigError
 from agt.mechanisms.claims import (
     Labelling,
-    WeightsMechanism,
-    head_of,
     of_release,
     prepare_labels,
     prepare_quantile,
@@ -52,8 +50,11 @@ from agt.mechanisms.claims import (
 )
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
+from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
 from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
@@ -63,9 +64,8 @@ from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
 from agt.training.sgd import DrawKey
 from agt_audit.dpsgd import NoisyTraining
-from agt_audit.job import OWNER, Audited, AuditInputs
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, NeighbourPair, Side, between_roots, exact_loss, neighbours, segments
-from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
@@ -381,16 +381,14 @@ class ReplayedRelease:
         if mechanism is None:
             noise = cast(NoiseConfig, self.model.problem.settings.noise)
             claimed = ApproximateDP(noise.epsilon, noise.delta)
-            first, second = (partial(publish_training, cast(BoxModel, side)) for side in sides)
+            networks = [side.boxed_network for side in sides]
+            first, second = (partial(publish_training, network) for network in networks if network is not None)
             return replay("training with noise inside", claimed, first, second, where)
         options: dict[str, Any] = {}
         if isinstance(mechanism, Mechanism):
             options["composed"] = "answer"
             queries = np.concatenate([self.searched(other, mechanism, rng), queries])
-        if isinstance(mechanism, ObjectivePerturbation):
-            heads = [head_of(side, mechanism.name) for side in sides]
-            shape = Shape.of(heads[0], mechanism.weight_decay)
-            options["problems"] = tuple(problem_of(head, shape) for head in heads)
+        options["problems"] = _linear_term_problems(mechanism, sides)
         first, second = (partial(self.publish, side, queries) for side in sides)
         return replay(mechanism.name, mechanism.guarantee, first, second, where, **options)
 
@@ -415,8 +413,20 @@ class ReplayedRelease:
         return {"drawn": release.draw(source), **vars(claim)}
 
 
+def _linear_term_problems(mechanism: AnyMechanism, sides: Sequence[Model]) -> tuple[TiltedErm, TiltedErm] | None:
+    """Return both sides' problems without the random linear term; None: a release adds none."""
+    if mechanism.output is not Output.WEIGHTS:
+        return None
+    if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
+        return None
+    perturbation = cast(ObjectivePerturbation, mechanism)
+    first, second = (perturbation.head_of(side) for side in sides)
+    shape = Shape.of(first, perturbation.weight_decay)
+    return problem_of(first, shape), problem_of(second, shape)
+
+
 @schema
-class Replay:
+class Replay(AuditKind):
     """Records releases of a run, and replays each on neighbours.
 
     Attributes:
@@ -431,7 +441,7 @@ class Replay:
 
     def check(self, given: AuditInputs) -> None:
         """Refuse a mechanism without a budget, or none; training with noise inside is itself replayed."""
-        given.need_run()
+        super().check(given)
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
@@ -442,12 +452,12 @@ class Replay:
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Record, replay and compare."""
-        opened = TrainedRun.of(given.config).open(record, console)
+        opened = given.open(record, console)
         model, queries, mechanism = opened.model, opened.queries.features[: self.queries], None
         if model.problem.settings.noise is None:
             mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
-            if not isinstance(mechanism, Mechanism | CertifiedQuantile):
-                head = head_of(model, mechanism.name)
+            if mechanism.output is Output.WEIGHTS:
+                head = cast(WeightsMechanism, mechanism).head_of(model)
                 if head is not model:  # beside votes it never was trained
                     head = head.retrained(head.problem.dataset.train)
                 model = head

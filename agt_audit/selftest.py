@@ -23,14 +23,16 @@ from agt.certificates.stability import ClosedForm, certify_linear
 from agt.mechanisms.claims import Labelling, OnProgress
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
+from agt.models.fitting import fit as fit_problem
 from agt.models.linear import LinearModel
-from agt.models.model import Model, fit as fit_problem
+from agt.models.model import Model
 from agt.numeric import Randomness, SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import RelationConfig, schema
@@ -41,7 +43,7 @@ from agt.unlearning.promise import Promise
 from agt_audit.certificate import Auditor, Certificate
 from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
     LabellingPair,
     NeighbourPair,
@@ -61,9 +63,8 @@ from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
 from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
 from agt_audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights, weights_drawn
-from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
-from agt_cli.report.findings import PASSED, Finding, Outcome, Strength
+from agt_cli.report.findings import CAUGHT, PASSED, Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
 
 SURE = 0.9999
@@ -288,7 +289,9 @@ def boxed(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, *
     """A run with boxes, of one step."""
     data = crowd(seed, 40, 0.3) if x is None or y is None else (x, y)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
-    return cast(BoxModel, fitted(*data, **given))
+    network = fitted(*data, **given).boxed_network
+    assert network is not None
+    return network
 
 
 def widened(model: BoxModel, times: float) -> BoxModel:
@@ -315,7 +318,9 @@ def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
 
 def headed(seed: int, **settings: Any) -> LinearModel:
     """A run with a linear head."""
-    return cast(LinearModel, fitted(*crowd(seed, 60), **settings))
+    head = fitted(*crowd(seed, 60), **settings).linear_head
+    assert head is not None
+    return head
 
 
 def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT) -> Finding:
@@ -378,8 +383,9 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
     given = {"certificate": "box", "ks": 0, **STEP, "epochs": 2, "clip": 0.05, "batch": {"count": 1, "n_max": 100}}
     problem = fitted(x, np.arange(20) % 2, relation=relation, **given).problem
     settings = replace(problem.settings, noise=NoiseConfig(epsilon=1.0, delta=1e-5, seed=seed))
-    model = fit_problem(replace(problem, settings=settings))
-    trainer = QuieterTraining.of(cast(BoxModel, model), model.problem.dataset.train, seed)
+    model = fit_problem(replace(problem, settings=settings)).boxed_network
+    assert model is not None
+    trainer = QuieterTraining.of(model, model.problem.dataset.train, seed)
     return replace(cast(QuieterTraining, trainer), kept=kept)
 
 
@@ -556,7 +562,7 @@ SOUND: dict[str, Plant] = {
 
 COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
 JUDGED = {
-    (True, True): "caught",
+    (True, True): CAUGHT,
     (True, False): "MISSED",
     (False, False): PASSED,
     (False, True): "FALSE ALARM",
@@ -565,7 +571,7 @@ JUDGED = {
 
 
 @schema
-class Selftest:
+class Selftest(AuditKind):
     """Runs every planted violation, and sound twins of them, through the auditor."""
 
     name: ClassVar[str] = "selftest"

@@ -39,7 +39,9 @@ from agt.data.dataset import Dataset
 from agt.data.ids import keyed_hash, remix
 from agt.data.records import Records, fingerprint
 from agt.errors import AgtError, CheckError, ConfigError, first_line
-from agt.models.model import Model, fit, made_by
+from agt.models.ensemble import made_by
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.numeric import COVER
 from agt.problem import Problem
 from agt.provenance import CODE, code_digest
@@ -230,7 +232,7 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
 
 def _layers(half: Problem) -> dict[str, object]:
     """The layers of a head that may be code of the user's own."""
-    if not half.settings.certificate.boxes:
+    if not half.settings.certificate.draws_start:
         return {}
     shape = half.dataset.train.features.shape[1:]
     return {"layers": str(half.settings.model.build(shape, half.classes, half.settings.training))}

@@ -54,16 +54,16 @@ from agt.data.erasure import families
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
-from agt.models.linear import RemovalModel
-from agt.models.model import Model, fit, load
+from agt.models.fitting import fit, load
+from agt.models.model import Model
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.training.ensemble import shards
-from agt.unlearning.promise import METHODS, MethodName, Promise
+from agt.unlearning.promise import MethodName, Promise
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import TrialPlan
-from agt_audit.neighbours import labels_of, members_margins
+from agt_audit.neighbours import labels_of
 from agt_audit.weights import noise_size
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength, counterexamples
@@ -76,7 +76,7 @@ from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
+from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, from_the_start
 
 RemovedRows = np.ndarray
 MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
@@ -544,7 +544,7 @@ class ForgetSets:
         model, left = served.shown, self.free[~np.isin(self.free, first)]
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
-        dissent = (labels_of(members_margins(model, some)) != vote).mean(axis=1)
+        dissent = (labels_of(model.member_margins(some)) != vote).mean(axis=1)
         home = shards(self.train.units[left], model.settings.ensemble)
         return left[home == int(np.argmax(dissent))][:count]
 
@@ -559,7 +559,7 @@ NOTES = (
 
 
 @schema
-class Unlearning:
+class Unlearning(AuditKind):
     """Tells unlearned models of a run from such as never saw the records.
 
     Attributes:
@@ -571,6 +571,7 @@ class Unlearning:
     """
 
     name: ClassVar[str] = "unlearning"
+    question: ClassVar[str] = "the erased records had ever been used"
     while_waiting: ClassVar[bool] = True
     records: Annotated[int, Field(ge=1)] = 8
     trials: Annotated[int, Field(ge=1, le=10_000)] = 2
@@ -642,7 +643,7 @@ class Sides:
         certificate, settings = self.opened.trained.settings.certificate, self.opened.trained.settings
         if settings.noise is not None:
             return "training draws private noise (noise.epsilon): what it gives twice differs by that, whatever was removed"
-        if certificate.name == "removal" and certificate.masking == "loss":
+        if certificate.noise_is_fixed:
             return (
                 "certificate.masking=loss: its noise is drawn once, in training, so that each draw of what is served takes "
                 "a training; and its promise is not proved (agt unlearn says so)"
@@ -655,7 +656,7 @@ class Sides:
         """What every attack on the method shows."""
         if self.unfit:
             return (not_tested(self.words, "see agt unlearn", self.unfit),), ()
-        votes = self.opened.trained.settings.certificate.votes
+        votes = self.opened.trained.settings.certificate.bounded == "vote counts"
         attacks = list(forget.attacks(self.method == "sisa" or votes))
         with console.progress(f"method={self.method}", "attack") as report:
             return audit_unlearning(
@@ -720,35 +721,32 @@ class Sides:
     def _served(self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned") -> Served:
         if self.method == "certificate":
             return Served(model.predict(self._asked(rows)), shown=model)
-        if not isinstance(model, RemovalModel):
+        weights = model.removable_weights
+        if weights is None:
             return Served(bits(model), shown=model)
-        state, config, objective = model.state, model.config, model.known.objective
-        within = state.residual / objective.strength if self.method == "newton" else None
-        if config.masking == "none":
-            return Served(state.weight.ravel(), within=within, shown=model)
-        probes = {} if rows is None else {"the gradient of the forgotten records' loss": self._gradient(model, rows)}
-        drawn = config.seed is None  # a recorded seed is a simulation, which repeats itself
+        own = self.opened.trained.settings.certificate.own_erasure
+        within = weights.distance if self.method == own else None
+        if not weights.sigma:
+            return Served(weights.weight.ravel(), within=within, shown=model)
+        probes = {}
+        if rows is not None:
+            gone = self.train.take(rows)
+            gradient = weights.gradient(gone.features, gone.labels)
+            probes = {"the gradient of the forgotten records' loss": gradient.ravel()}
         return Served(
-            state.weight.ravel(),
+            weights.weight.ravel(),
             within=within,
-            noise=partial(self._noise, side),
-            seen=state.served.ravel(),
-            sigma=config.sigma if drawn else None,
+            noise=partial(self._noise, weights.sigma, side),
+            seen=weights.served.ravel(),
+            sigma=weights.sigma if weights.drawn else None,  # a recorded seed repeats itself
             probes=probes,
             shown=model,
         )
 
-    def _gradient(self, model: RemovalModel, rows: RemovedRows) -> np.ndarray:
-        gone, objective = self.train.take(rows), model.known.objective
-        targets = objective.targets(gone.labels, model.problem.classes)
-        return objective.force(model.state.weight, model.phi(gone.features), targets).gradient.ravel()
-
-    def _noise(self, side: str, n: int) -> np.ndarray:
+    def _noise(self, sigma: float, side: str, n: int) -> np.ndarray:
         """Noise of one coordinate, drawn as the product draws it: once for each side, for all directions and attacks."""
-        certificate = self.opened.trained.settings.certificate
-        assert certificate.name == "removal"
         if (side, n) not in self.drawn:
-            self.drawn[side, n] = noisy(np.zeros(n), certificate.sigma, SystemRandomness())
+            self.drawn[side, n] = noisy(np.zeros(n), sigma, SystemRandomness())
         return self.drawn[side, n]
 
     def _answers(self, waiting: PendingErasures, model: Model) -> Served:

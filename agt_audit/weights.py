@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from pydantic import Field
@@ -34,16 +34,17 @@ from scipy.special import expit
 from scipy.stats import chi2
 
 from agt.errors import ConfigError
-from agt.mechanisms.claims import head_of, prepare_weights
+from agt.mechanisms.claims import prepare_weights
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
+from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.settings import schema
 from agt.training.erm import TiltedErm, solve
 from agt_audit.estimates import of_tail
-from agt_audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, least
@@ -164,9 +165,10 @@ def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> 
     a, b = segments(model, anchors, count, np.random.default_rng(seed))
     mine, pairs = model.trained.weight.numpy(), list[tuple[LinearModel, Heads]]()
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
-        other = cast(LinearModel, other)
+        head = other.linear_head
+        assert head is not None
         where = f"the run's own data, and the same {edit}"
-        pairs.append((other, Heads(mine, other.trained.weight.numpy(), model.moves, where)))
+        pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.moves, where)))
     return max((pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None)
 
 
@@ -284,14 +286,89 @@ def objective_words(guarantee: ApproximateDP) -> str:
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
 
-AuditedMechanism = ReleaseWeights | ObjectivePerturbation
 RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) audits the noise by itself"
 STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
 
 
+@dataclass(frozen=True)
+class TrainedPair:
+    """A run's head and what was trained on a neighbour of its data.
+
+    Attributes:
+        model, other: the two.
+        heads: their weights.
+    """
+
+    model: LinearModel
+    other: LinearModel
+    heads: Heads
+
+
+class WeightsAttack(Protocol):
+    """How releases that draw by one law of noise are told apart."""
+
+    releases_per_trial: ClassVar[int]
+
+    def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
+        """Attack releases of a pair. Args: on_done: told how many releases were drawn."""
+
+    def without_run(self, width: int, plan: TrialPlan) -> Audited:
+        """Attack releases of the worst pair that needs no data. Args: width: of the weights."""
+
+
+@dataclass(frozen=True)
+class AddedNoiseAttack:
+    """Of noise that is added to trained weights."""
+
+    mechanism: ReleaseWeights
+    releases_per_trial: ClassVar[int] = 2
+
+    def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
+        """As ``audit_weights``."""
+        return audit_weights(self.mechanism, pair.heads, plan, on_done)
+
+    def without_run(self, width: int, plan: TrialPlan) -> Audited:
+        """Two heads at the distance that the noise is made for."""
+        findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
+        note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
+        return Audited(self.mechanism.name, None, findings, (note,))
+
+
+@dataclass(frozen=True)
+class LinearTermAttack:
+    """Of weights that were solved with a random linear term."""
+
+    mechanism: ObjectivePerturbation
+    releases_per_trial: ClassVar[int] = 4
+
+    def attack(self, pair: TrainedPair, plan: TrialPlan, on_done: OnDone) -> tuple[Finding, ...]:
+        """As ``audit_objective``."""
+        mechanism, where = self.mechanism, pair.heads.where
+        problems = Problems.of_run(pair.model, pair.other, mechanism.weight_decay, where)
+        noises = mechanism.noises(pair.model)
+        return audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
+
+    def without_run(self, width: int, plan: TrialPlan) -> Audited:
+        """Records along a line."""
+        guarantee = self.mechanism.guarantee
+        shape = Shape(self.mechanism.weight_decay or STRENGTH, 1.0, 1, width)
+        noises = Noises.of(shape, guarantee.eps, guarantee.delta)
+        line = worst_line(shape, noises, guarantee)
+        by_densities = audit_line(guarantee, line, noises)
+        by_draws = audit_objective(guarantee, line, noises, plan)
+        note = f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = 1), C = 1"
+        return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
+
+
+ATTACKS: dict[NoiseLaw, Callable[[Any], WeightsAttack]] = {
+    NoiseLaw.ADDED_GAUSSIAN: AddedNoiseAttack,
+    NoiseLaw.LINEAR_TERM: LinearTermAttack,
+}
+
+
 @schema
-class WeightsAudit:
+class WeightsAudit(AuditKind):
     """Attacks released weights.
 
     Attributes:
@@ -307,55 +384,39 @@ class WeightsAudit:
     name: ClassVar[str] = "weights"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse what releases no weights."""
+        """Refuse what releases no weights, or by a law that there is no attack for."""
         config = given.mechanism(RELEASE)
-        if config.kind not in (ReleaseWeights, ObjectivePerturbation):
+        if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
                 "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, or "
-                "mechanism=objective_perturbation; agt audit replay takes mechanism=noisy_statistics"
+                f"mechanism=objective_perturbation; agt audit replay takes mechanism={config.kind.name}"
             )
         if given.run is not None:
             given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Draw weights for both sides, project them, and count."""
-        mechanism = cast(AuditedMechanism, given.mechanism().mechanism(2, 1))  # else check refused it
+        mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))  # else check refused it
+        attack = ATTACKS[mechanism.noise_law](mechanism)
         plan = TrialPlan(self.trials, given.confidence)
         if given.run is None:
-            return self._without_run(mechanism, plan)
+            return attack.without_run(self.width, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
         claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
-        every = (4 if isinstance(mechanism, ObjectivePerturbation) else 2) * plan.trials
+        every = attack.releases_per_trial * plan.trials
         with console.progress("releases on both sides", "release") as report:
-            found = self._attacked(opened, mechanism, plan, given.seed, lambda done: report(done, every, done, every))
+            pair = self._trained_pair(opened, mechanism, given.seed)
+            found: tuple[Finding, ...] = ()
+            if pair is not None:
+                found = attack.attack(pair, plan, lambda done: report(done, every, done, every))
         found = found or (no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),)
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
         return Audited.of(opened.trained.finished, found, notes)
 
-    def _attacked(
-        self, opened: OpenedRun, mechanism: AuditedMechanism, plan: TrialPlan, seed: int, on_done: OnDone
-    ) -> tuple[Finding, ...]:
-        """What was found; nothing where no neighbour has other weights."""
-        model, anchors = head_of(opened.model, mechanism.name), opened.queries.features
+    def _trained_pair(self, opened: OpenedRun, mechanism: WeightsMechanism, seed: int) -> TrainedPair | None:
+        """Train some neighbours; return the one with other weights that are farthest away, None if there is none."""
+        model, anchors = mechanism.head_of(opened.model), opened.queries.features
         if model is not opened.model:  # beside votes it never was trained
             model = model.retrained(model.problem.dataset.train)
         pair = farthest(model, anchors, self.neighbours, seed)
-        if pair is None:
-            return ()
-        other, heads = pair
-        if isinstance(mechanism, ReleaseWeights):
-            return audit_weights(mechanism, heads, plan, on_done)
-        problems = Problems.of_run(model, other, mechanism.weight_decay, heads.where)
-        return audit_objective(mechanism.guarantee, problems, mechanism.noises(model), plan, on_done)
-
-    def _without_run(self, mechanism: AuditedMechanism, plan: TrialPlan) -> Audited:
-        """Two heads at the distance that noise is made for, or records along a line."""
-        if isinstance(mechanism, ReleaseWeights):
-            note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
-            return Audited(mechanism.name, None, audit_weights(mechanism, Heads.without_data(self.width), plan), (note,))
-        shape, guarantee = Shape(mechanism.weight_decay or STRENGTH, 1.0, 1, self.width), mechanism.guarantee
-        noises = Noises.of(shape, guarantee.eps, guarantee.delta)
-        line = worst_line(shape, noises, guarantee)
-        findings = audit_line(guarantee, line, noises), *audit_objective(guarantee, line, noises, plan)
-        note = f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = 1), C = 1"
-        return Audited(mechanism.name, None, findings, (note,))
+        return None if pair is None else TrainedPair(model, *pair)

@@ -29,9 +29,11 @@ from agt.data.embeddings import public_digest
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing, declared, void
+from agt.models.kind import UnreadReason
+from agt.models.kinds import KINDS, certificate_config
+from agt.relations import RELATIONS
 from agt.settings import ChosenFrom
 from agt.store import write_atomic
-from agt.training.ensemble import usual_members
 from agt_cli.composing import composed
 from agt_cli.configuration import chosen_options
 from agt_cli.report.record import to_yaml
@@ -82,11 +84,13 @@ def _members_by_recipe(config: Mapping[str, Any]) -> int:
     size, caution = (
         (config.get(part) or {}).get(key) for part, key in (("dataset", "declared_size"), ("training", "caution"))
     )
-    if (config.get("certificate") or {}).get("name") != "votes" or not isinstance(size, int | float):
+    name, relation = ((config.get(part) or {}).get("name") for part in ("certificate", "relation"))
+    kind = next((kind for kind in KINDS if kind.name == name), None)
+    if kind is None or not isinstance(relation, str) or relation not in RELATIONS:
         return 1
-    if (config.get("relation") or {}).get("name") == "flip":
-        return 1  # one head, exactly certified, is what to begin with
-    return usual_members(size, caution if isinstance(caution, int | float) else 1.0)
+    if not isinstance(size, int | float):
+        return 1
+    return kind.usual_members(size, caution if isinstance(caution, int | float) else 1.0, relation)
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -189,7 +193,7 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
     relation.pop("unit_rows", None)  # a declaration about the data, like its size
     ensemble, certificate = dict(config.get("ensemble") or {}), dict(config.get("certificate") or {})
-    if certificate.get("name") == "votes" and ensemble.get("members") == _members_by_recipe(config):
+    if ensemble.get("members") == _members_by_recipe(config):
         ensemble["members"] = 1
     features = certificate.get("features")
     if isinstance(features, Mapping) and features.get("map") == "scattering":
@@ -252,6 +256,18 @@ _READ_BY_MAPS = {
 }
 
 
+_UNREAD: dict[UnreadReason, str] = {
+    "minimum": "has no effect: certificate={name} goes to the minimum, wherever",
+    "own loss": "has no effect: certificate={name} has a loss of its own (certificate.loss)",
+    "no clamp": "has no effect: certificate={name} clamps nothing",
+    "own strength": "has no effect: members of certificate={name} have one setting, certificate.strength",
+    "own learner": "has no effect: the learner has settings of its own (certificate.learner)",
+    "no boxes": "has no effect on certificate={name}, which carries no boxes",
+    "no random start": "has no effect on certificate={name}, a closed form",
+    "every k": "only says which k tables show: certificate={name} holds for every k",
+}
+
+
 def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
     """A line for each of the line's own settings that training does not read, though a configuration has it.
 
@@ -267,35 +283,10 @@ def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) ->
 def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
     """Setting -> why it has no effect here."""
     certificate, hidden = config.get("certificate") or {}, (config.get("model") or {}).get("hidden")
-    name, features = certificate.get("name", "box"), certificate.get("features") or {}
+    features = certificate.get("features") or {}
     kind, alone = features.get("map"), (config.get("ensemble") or {}).get("members", 1) == 1
     whitened = features.get("whiten") or (kind == "landmarks" and features.get("root"))
-    boxes = "training.product compute.kernel compute.fragment compute.memory_mb"
     table = (  # whether it is so here, the settings that then have no effect, why
-        (
-            name in ("erm", "removal"),
-            "training.epochs training.lr training.lr_min training.decay",
-            f"has no effect: certificate={name} goes to the minimum, wherever",
-        ),
-        (name == "removal", "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"),
-        (name == "removal", "training.clip", "has no effect: certificate=removal clamps nothing"),
-        (
-            name == "votes",
-            "training.epochs training.lr training.lr_min training.decay training.loss training.clip training.weight_decay",
-            "has no effect: members of certificate=votes have one setting, certificate.strength",
-        ),
-        (
-            isinstance(certificate.get("learner"), Mapping),
-            "certificate.strength",
-            "has no effect: the learner has settings of its own (certificate.learner)",
-        ),
-        (name != "box", boxes, f"has no effect on certificate={name}, which carries no boxes"),
-        (name != "box", "training.seed", f"has no effect on certificate={name}, a closed form"),
-        (
-            name != "box",
-            "kgrid kgrid.max kgrid.values",
-            f"only says which k tables show: certificate={name} holds for every k",
-        ),
         (not hidden, "model.activation", "has no effect: there is no hidden layer (model.hidden)"),
         (
             kind == "none",
@@ -321,7 +312,9 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
             "has no effect: there is one member (ensemble.members)",
         ),
     )
-    return {key: why for holds, keys, why in table if holds for key in keys.split()}
+    reasons = {key: why for holds, keys, why in table if holds for key in keys.split()}
+    own = certificate_config(config.get("certificate"))
+    return reasons | {key: _UNREAD[why].format(name=own.name) for key, why in own.unread_settings.items()}
 
 
 # -- conf/experiment/NAME.yaml: settings that were chosen, kept where agt train experiment=NAME finds them -------------

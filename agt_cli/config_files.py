@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import agt_cli
+from agt.relations.names import ENTRIES
 
 
 @cache
@@ -52,6 +53,7 @@ def packed() -> dict[str, dict[str, str]]:
     """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or experiments/conf/.
 
     Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is that file's head.
+    Relations are those of the registry: a head says what each is, and one without an entry is the default's by its name.
     """
     found: dict[str, dict[str, str]] = {}
     for folder in (config_dir() / "groups", experiments_dir() / "conf" / "groups"):
@@ -60,6 +62,11 @@ def packed() -> dict[str, dict[str, str]]:
             for part in re.split(r"\n\n(?=[#\w])", path.read_text(encoding="utf-8").rstrip("\n")):
                 head, name, body = re.split(r"^(\w+):\n", part, maxsplit=1, flags=re.MULTILINE)
                 group[name] = head + dedent(body) + "\n"
+    relations = found["relation"]
+    for name, entry in ENTRIES.items():
+        text = relations.get(name, f"defaults: [add_remove, _self_]\nname: {name}\n")
+        directives = "".join(line for line in text.splitlines(keepends=True) if line.startswith("# @"))
+        relations[name] = f"{directives}# {entry.summary}\n{text.removeprefix(directives)}"
     return found
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from agt.distributed import ALONE, together
-from agt.models.model import Model, fit
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.targets import trusting
 from agt_cli.errors import explain
 from agt_cli.report.console import Console

@@ -82,6 +82,7 @@ from agt.mechanisms.guarantees import ApproximateDP, PureDP
 from agt.mechanisms.objective import Shape, release_objective
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.numeric import SeededRandomness, gaussian_mu, labels_of
+from agt.relations import RELATIONS
 from agt.settings import (
     STRICT,
     BatchConfig,
@@ -96,7 +97,7 @@ from agt.settings import (
 from agt.training.batches import BatchPlan
 from agt.training.erm import NORM_SLACK, TiltedErm, solve
 from agt.training.loop import train
-from agt.training.noise import NoiseConfig, draw_noise, plan_noise, step_sensitivity
+from agt.training.noise import NoiseConfig, draw_noise, plan_noise
 from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
 
@@ -389,7 +390,7 @@ class NoisyAgt:
         plan = BatchPlan.of(batch, self.epochs, bench.size, len(bench.records))
         parameters = {name: p.detach() for name, p in bench.head.named_parameters()}
         scalars = sum(p.numel() for p in parameters.values())
-        sensitivity = step_sensitivity("add_remove", self.clip, scalars, plan.normalizer)
+        sensitivity = RELATIONS["add_remove"].step_sensitivity(self.clip, scalars, plan.normalizer)
         noise = plan_noise(NoiseConfig(epsilon=eps, delta=delta, seed=seed), sensitivity, plan.epochs)
 
         def draws(step: int) -> Weights:

@@ -22,11 +22,11 @@ from agt.bounds.network import Box
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.planning import Budget, afford, weights_accuracy
-from agt.mechanisms.weights import weights_budget
+from agt.mechanisms.planning import Budget, afford
+from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS
-from agt.settings import STRICT, BoxConfig, Count, Positive
+from agt.settings import STRICT, Count, Positive
 from agt.training.loop import Progress, train
 from agt_cli.report.figures import DARKEST, Grid
 from agt_cli.runs.prepare import Prepared, RunSettings
@@ -254,10 +254,10 @@ def accounting(profile: Profile, finished: Finished) -> str:
 def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta: float) -> float:
     """The exact expected accuracy of a linear head's weights, released once for the total budget."""
     test = entry.data(name, own)[0].dataset.test
-    accuracy = weights_accuracy(entry.model(name, own), test.features, test.labels)
-    if accuracy is None:
+    head = entry.model(name, own).linear_head
+    if head is None:
         raise ConfigError(f"{entry.artifact.id}: weights: these need certificate=stability and model=linear")
-    return accuracy(weights_budget(eps, delta).mu)
+    return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)
 
 
 def _trained(entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int) -> float:
@@ -474,7 +474,7 @@ def at_half(distance: np.ndarray, ks: Sequence[int]) -> tuple[int, bool]:
 def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int | None) -> float:
     """Of the head as training finds it: a base model's, or random; NaN where another certificate knows no such head."""
     prepared, settings = entry.data(name, own)
-    if not isinstance(settings.certificate, BoxConfig):
+    if not settings.certificate.draws_start:
         return float("nan")
     test, bench = prepared.dataset.test, entry.bench(name, own)
     rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only

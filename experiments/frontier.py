@@ -27,6 +27,7 @@ from pydantic.dataclasses import dataclass as validated
 from agt.data.embeddings import part_of
 from agt.errors import ConfigError
 from agt.numeric import bisect, whole_midpoint
+from agt.relations import RELATIONS
 from agt.settings import STRICT, Count, build
 from agt.store import resolve
 from agt.targets import targets_of, trusting
@@ -377,7 +378,8 @@ class Curve:
         runs = [self.run(setting, seed) for setting in settings]
         each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, self.rounds, strict=True)]
         mean = Reached.mean(each)
-        replaced = {"paper_privacy": 1.0, "substitute": 1.0, "flip": math.nan}.get(runs[0].relation, 0.5)
+        rule = RELATIONS[runs[0].relation]
+        replaced = rule.moved / 2 if rule.moves_records else math.nan  # a replaced record is one gone and one come
         return {
             "accuracy": mean.accuracy,
             HALF: mean.half,
@@ -404,7 +406,7 @@ class Curve:
         tables = [left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds) for fold in range(folds)]
         mean = Reached.mean([Reached.of(*table) for table in tables])
         settings = self.entry.runs.settings(overrides)[1]
-        votes = settings.certificate.name == "votes" and settings.ensemble.members > 1
+        votes = settings.certificate.bounded == "vote counts" and settings.ensemble.members > 1
         return mean if votes else replace(mean, half=mean.half * folds / (folds - 1))
 
 

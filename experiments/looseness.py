@@ -19,10 +19,11 @@ from torch.nn.functional import softplus
 
 from agt.data.records import Records
 from agt.errors import AgtError
-from agt.models.model import Model, fit
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt.settings import Count
 from agt_audit.certificate import ascent, bounds_of, leads
-from agt_audit.neighbours import COMES, SIDES, Edited, neighbours_of
+from agt_audit.neighbours import Edited, EditKind, kinds_of, neighbours_of
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
@@ -168,7 +169,8 @@ def further(of: Edited, model: Model, query: np.ndarray, label: Tensor, step: in
 def kinds_of_newcomers(model: Model, query: np.ndarray) -> list[tuple[int, int]]:
     """(scale of the features, label): like the query, under another label; none where records only go."""
     labels = [label for label in range(model.problem.classes) if label != model.predict(query)]
-    return list(product(SCALES, labels)) if COMES in SIDES[model.problem.settings.relation.name] else []
+    comes = EditKind.COMES in kinds_of(model.problem.settings.relation.name)
+    return list(product(SCALES, labels)) if comes else []
 
 
 def newcomers(base: Records, query: np.ndarray, kinds: Sequence[tuple[int, int]], prefix: str) -> tuple[Records, ...]:

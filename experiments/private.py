@@ -36,8 +36,8 @@ from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.planning import Budget, Evidence, afford, weights_accuracy
-from agt.mechanisms.weights import noise_scale, weights_budget
+from agt.mechanisms.planning import Budget, Evidence, afford
+from agt.mechanisms.weights import ReleaseWeights, noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy
 from agt.numeric import SeededRandomness, labels_of
@@ -136,11 +136,11 @@ def trained_heads(
     entry: Entry, keys: list[Key], run: Overrides, methods: dict[str, Baseline], delta: float, seeds: int
 ) -> pd.DataFrame:
     """The keys' rows: accuracy of heads that the key's method trained on its budget, beside plain SGD's."""
-    model = entry.model(keys[0]["profile"], run)
-    if not isinstance(model, LinearModel):
+    model = entry.model(keys[0]["profile"], run).linear_head
+    if model is None:
         raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
     bench, test = _bench(entry, model), model.problem.dataset.test
-    exact = weights_accuracy(model, test.features, test.labels)
+    exact = ReleaseWeights.expectation(model, test.features, test.labels)
     queries, found = model.features(test.features, "float64"), []
 
     def right(weights: Weights) -> float:
@@ -148,8 +148,8 @@ def trained_heads(
 
     plain = right(train_sgd(bench, bench.single))
     for key in keys:
-        if key["series"] == EXACT and exact is not None:
-            measured = {"accuracy": exact(weights_budget(key["eps"], delta).mu)}
+        if key["series"] == EXACT:
+            measured = {"accuracy": exact(ReleaseWeights.within(key["eps"], delta))}
         elif isinstance(method := methods[key["series"]], Perturbation) and bench.classes != 2:
             continue
         else:
@@ -303,8 +303,8 @@ def private_labels(
         fitted = [dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)]
         single = test.features.astype(np.float32)
         return np.stack([bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)])
-    model = entry.model(name, own)
-    if not isinstance(model, LinearModel):
+    model = entry.model(name, own).linear_head
+    if model is None:
         raise ConfigError(f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear")
     phi, theta = model.phi(test.features), model.trained.weight.numpy()
     sigma = noise_scale(model.moves, weights_budget(budget.eps, budget.delta))

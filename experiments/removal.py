@@ -30,12 +30,16 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
+from agt.certificates.votes import VoteCertificates
 from agt.errors import ConfigError
+from agt.models.ensemble import EnsembleModel
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel, RemovalModel, training_rows
-from agt.models.model import EnsembleModel, VoteCertificates, accuracy, fit
+from agt.models.fitting import fit
+from agt.models.linear import LinearModel
+from agt.models.model import accuracy
+from agt.models.removal import RemovalKind, RemovalModel, training_rows
 from agt.numeric import gaussian_mu
-from agt.settings import STRICT, Count, Positive, RemovalConfig
+from agt.settings import STRICT, Count, Positive
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import shards
 from agt.training.erm import Objective
@@ -104,13 +108,13 @@ class Removing:
 
 def removing(prepared: Prepared, settings: RunSettings, where: str) -> Removing:
     """Train. Raises ConfigError for a run that is none of certificate=removal."""
-    if not isinstance(settings.certificate, RemovalConfig):
+    if not isinstance(settings.certificate, RemovalKind):
         raise ConfigError(f"{where}: run needs certificate=removal and model=linear")
     FeatureMap.of(settings.certificate.features, prepared.dataset)(
         prepared.dataset.train.features[:1]
     )  # compiled, not timed
     started = time.perf_counter()
-    model = RemovalModel.fit(prepared.problem(settings))
+    model = settings.certificate.fit(prepared.problem(settings))
     seconds = time.perf_counter() - started
     x, labels = training_rows(model.problem, model.features)
     return Removing(model, x, model.known.objective.targets(labels, model.problem.classes), seconds)

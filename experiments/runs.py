@@ -24,12 +24,12 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.conditions import Condition
+from agt.certificates.votes import VoteCertificates
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.planning import Evidence
 from agt.mechanisms.published import published_vote
-from agt.models.model import Model, VoteCertificates
-from agt.models.votes import Votes
+from agt.models.model import Model
 from agt.provenance import code_digest, default_threads, machine, targets
 from agt.relations import RELATIONS
 from agt.store import as_json
@@ -310,7 +310,7 @@ def answers(
     if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
         frame["gap"] = certificates.tally
         frame["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
-    return frame, () if isinstance(model, Votes) else certificates.ks
+    return frame, () if model.problem.settings.certificate.bounded == "vote counts" else certificates.ks
 
 
 KEY = "halves"  # public key of the hash

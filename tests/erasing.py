@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.models.model import fit
+from agt.models.fitting import fit
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.next_state import commit, run_lock

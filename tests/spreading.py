@@ -25,7 +25,7 @@ import agt
 from agt.api import Fitted
 from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
-from agt.models.model import fit
+from agt.models.fitting import fit
 from agt.training.checkpoint import CheckpointState, Nowhere
 from agt.training.noise import NoiseConfig
 

@@ -15,7 +15,7 @@ from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.recipe import Recipe
 
 KERNELS = ("reference", "cpu")
-RELATIONS = tuple(name for name, relation in relations.RELATIONS.items() if not (relation.labels or relation.features))
+RELATIONS = tuple(name for name, relation in relations.RELATIONS.items() if relation.moves_records)
 """Those of boxes whose edits move whole records."""
 SYMMETRIC = tuple(name for name in RELATIONS if relations.RELATIONS[name].symmetric)
 

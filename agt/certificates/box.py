@@ -22,7 +22,7 @@ How far a margin can move, and not only whether its sign can: what a margin vote
 
 Formal guarantees that every ``Envelope`` owes, and that votes.py rests on
     Let D, D' be neighbours, one k of the relation apart, or one of the halves that a shard sees of such an edit (one unit
-    gone and none come; agt/relations.py, "One side alone"). With m(D) the margin as it is computed,
+    gone and none come; agt/relations/relation.py, "One side alone"). With m(D) the margin as it is computed,
     bit for bit,
         lower(D, k_1) <= m(D') <= upper(D, k_1),
         lower(D, k_j) <= lower(D', k_{j-1})  and  upper(D', k_{j-1}) <= upper(D, k_j)   for j >= 2.

@@ -55,11 +55,6 @@ def flips_to_beat(pulls: np.ndarray, given: np.ndarray, over: np.ndarray, classe
     return least
 
 
-def flips_to_turn(pulls: np.ndarray, given: np.ndarray, answers: np.ndarray, classes: int, never: int) -> np.ndarray:
-    """[m] int64: d of each query, ``answers`` [m] being what each is answered. Arguments as above."""
-    return of_others(flips_to_beat(pulls, given, answers, classes, never), answers)
-
-
 def of_others(prices: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """[m] the least of [C, m] prices of other classes than the answer."""
     return np.where(np.arange(len(prices))[:, None] == answers, np.iinfo(np.int64).max, prices).min(axis=0)

@@ -17,19 +17,20 @@ Formal guarantees of ``certified_vote``
     Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
     edits that reach shard i, they sum to at most k, and v_i needs a_i + b_i >= A_i(v_i). For m = 2 the edits take out k
     units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
-    and, independently, up to k come (agt/relations.py for boxes; a linear head's per_k is two moves
+    and, independently, up to k come (agt/relations/ for boxes; a linear head's per_k is two moves
     of rho, and a_i + b_i <= 2 max(a_i, b_i)), so v_i needs max(a_i, b_i) >=
     A_i(v_i). Either way turning y into v takes F <= sum_i A_i(v_i) <= sum_i (a_i + b_i) <= m k. So
     F <= m k where the winner changes, and k <= L has m k < F.
     1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone,
-    one come or both: all within one k of the relation for its shard (agt/relations.py), so that by
+    one come or both: all within one k of the relation for its shard (agt/relations/relation.py), so that by
     (s) the price of each v moves by at most m. If the winner is the same, the minimum is over the
     same v, F moves by at most m, and ceil(F / m) by at most 1. If it differs, each side's votes are
     a v of the other, which differ in at most m members, whose prices are 0 on the one side and so
     at most 1 on the other: 1 <= F <= m and L = 0 on both sides.
     The same holds with L_i counted in steps of a grid (box.py, ``grid_index``), of which only the second part is asked.
     Single edits. Where one k replaces a unit (m = 2), a linear head's prices count the edits of its shard one by one,
-    each a unit gone or a unit come (``LinearModel.by_edit``): (s) and (r) for such edits, as under add_remove. F and L
+    each a unit gone or a unit come
+    (``LinearModel.counting_single_edits``): (s) and (r) for such edits, as under add_remove. F and L
     are the same functions of these prices.
     Sound: shard i loses a_i units and gains b_i, which are a_i + b_i edits, those gone first, so that whatever lies between
     is part of a shard that was trained on (n_max). v_i needs a_i + b_i >= A_i(v_i); the rest is as above, F <= 2 k.

@@ -36,8 +36,9 @@ from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
-from agt.kernels.reference import NONE, QUANTA, RUMP_ROUNDINGS, Extremes, ReferenceKernel
+from agt.kernels.reference import NONE, RUMP_ROUNDINGS, Extremes, ReferenceKernel
 from agt.numeric import UNIT
+from agt.settings import QUANTA
 
 _NARROW = 16  # inputs, or outputs: fewer are not worth vectorising over
 _TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache

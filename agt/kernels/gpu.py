@@ -81,7 +81,8 @@ import triton.language as tl
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.kernels.reference import NONE, QUANTA, RUMP_ROUNDINGS, Extremes, ReferenceKernel
+from agt.kernels.reference import NONE, RUMP_ROUNDINGS, Extremes, ReferenceKernel
+from agt.settings import QUANTA
 
 _FLOAT_QUANTA = tl.constexpr(float(QUANTA))
 _BITS_QUANTA = tl.constexpr(0x41D00000 << 32)

@@ -18,8 +18,8 @@ Formal guarantees
 
     Range. |q| <= 2^30, and a batch holds at most 2^30 records (settings.MOST_ROWS, checked as batches are planned): every
     sum over records, and over those that a selection takes, is at most 2^60 in size, which int64 holds. What a relation
-    adds for the rows at stake is at most as much again (agt/relations.py). Counts of records fit
-    int32.
+    adds for the rows at stake is at most as much again (agt/relations/relation.py). Counts of
+    records fit int32.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ from torch import Tensor
 from agt.bounds import rounding
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import PRODUCTS, Products, corners
+from agt.settings import QUANTA
 
-QUANTA = 2**30  # quanta in one clip level gamma
 NONE = 2**31 - 1  # where a selection keeps nothing yet: int32, beyond any bound
 
 

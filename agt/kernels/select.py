@@ -21,8 +21,8 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import linear_point
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.kernels.reference import QUANTA, ReferenceKernel
-from agt.settings import ComputeConfig
+from agt.kernels.reference import ReferenceKernel
+from agt.settings import QUANTA, ComputeConfig
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEEP = 1 << 29  # bytes of free memory kept at the top of the heap

@@ -34,10 +34,10 @@ from agt.ledger.chain import EACH, Entry, Head, Unit
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.composition import largest, least
 from agt.mechanisms.guarantees import LEAST, ApproximateDP, GaussianDP, Guarantee, described, guarantee_of
+from agt.relations import RELATIONS
 from agt.store import Broken
 
 DRAW = "draw:"
-RELATIONS = ("add_remove", "substitute", "flip", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
 BELOW_ONE = nextafter(1.0, 0.0)
 FIRST_DIGITS = 16  # of the first entry's hash, by which people and claims name a ledger
@@ -67,9 +67,10 @@ class Population:
         for key in ("name", "unit"):
             if not getattr(self, key).strip() or not getattr(self, key).isprintable():
                 raise ConfigError(f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say")
-        if self.relation not in RELATIONS:
+        if self.relation not in RELATIONS or RELATIONS[self.relation].no_release:
+            private = (name for name, relation in RELATIONS.items() if not relation.no_release)
             raise ConfigError(
-                f"relation={self.relation}: a budget is for one of {', '.join(RELATIONS)}: what protects against removals "
+                f"relation={self.relation}: a budget is for one of {', '.join(private)}: what protects against removals "
                 "alone is no privacy"
             )
 

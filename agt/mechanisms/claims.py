@@ -48,7 +48,6 @@ Formal guarantees
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -59,6 +58,7 @@ from pydantic import Field
 from agt import __version__
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, declarations, weaker
+from agt.certificates.votes import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -66,13 +66,11 @@ from agt.mechanisms.budget import Allowance, Cost
 from agt.mechanisms.composition import Total, delta_of, total
 from agt.mechanisms.guarantees import ApproximateDP, Guarantee, PureDP, described, guarantee_of
 from agt.mechanisms.mechanism import Curve, Mechanism, Need, curve_of, curve_of_budget
-from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.output import Output
 from agt.mechanisms.published import COVERED, NO_LIPSCHITZ, check_published_vote, published_vote
 from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
-from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
-from agt.models.linear import LinearModel
-from agt.models.model import Model, VoteCertificates
+from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
+from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, read_document, schema, validate
@@ -93,15 +91,6 @@ _REMEDY = {
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
 }
-
-
-class Output(StrEnum):
-    """What a release puts out; the value is its name in records."""
-
-    LABELS = "labels"
-    NUMBER = "a number"
-    WEIGHTS = "weights"
-    CONSTANTS = "constants"
 
 
 _GIVEN = {  # how a guarantee of each is said
@@ -278,7 +267,6 @@ APART = (
 )
 NO_ACCOUNT = ("this call keeps no account of other releases about the same data: their losses add up",)
 Drawn = TypeVar("Drawn")
-WeightsMechanism = ReleaseWeights | ObjectivePerturbation | NoisyStatistics
 
 
 @dataclass(frozen=True)
@@ -489,7 +477,8 @@ def prepare_weights(
         ConfigError: the model is no single linear head, or one that no proof of the mechanism covers, or a condition does
             not hold: all of them count.
     """
-    head, known = head_of(model, mechanism.name), model.conditions if conditions is None else conditions
+    head = mechanism.head_of(model)
+    known = model.conditions if conditions is None else conditions
     rests_on = weaker(known, head.conditions)  # votes know no normaliser: a head beside them needs a declared size
     granted = claim(rests_on, head.settings.relation, mechanism, output=Output.WEIGHTS)
     mechanism.check(head)
@@ -502,7 +491,12 @@ def prepare_weights(
 
 
 def weights_total(guarantee: Guarantee, delta: float) -> Total:
-    """What weights cost, which are released once: at ``delta``, or, where that is 0, at their own or at one to show."""
+    """What weights cost, which are released once: at ``delta``, or, where that is 0, at their own or at one to show.
+
+    The total of a pure guarantee needs no delta, and is shown without one where none is given.
+    """
+    if not delta and isinstance(guarantee, PureDP):
+        return total(guarantee, 1, 0.0)
     return total(guarantee, 1, delta or getattr(guarantee, "delta", SHOWN_DELTA))
 
 
@@ -512,8 +506,13 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     Args:
         model: the head that the weights are released from, for its public features.
         features: [n, ...] the queries, as the head takes them.
+
+    Raises:
+        ConfigError: the model has no linear head, or queries are of another width.
     """
-    head = head_of(model, ObjectivePerturbation.name)  # which every head is that releases weights
+    head = model.release_head
+    if head is None:
+        raise ConfigError("model: weights are released from one linear head, and this model has none")
     head.check(features)
 
     def labels(released: ReleasedWeights) -> np.ndarray:
@@ -559,18 +558,6 @@ def _told(on_progress: OnProgress, start: int, size: int, count: int, at: Progre
     """Of a piece of the queries, how far it brings all of them."""
     done = start + size * at.done // max(at.total, 1)
     on_progress(Progress(done, count, done, count))
-
-
-def head_of(model: Model, mechanism: str) -> LinearModel:
-    """The head whose weights a mechanism releases. Raises ConfigError: there is none."""
-    solves = mechanism != ReleaseWeights.name
-    certificate = "erm" if solves else "stability"
-    head = model.release_head if solves else model.linear_head
-    if head is None:
-        raise ConfigError(
-            f"mechanism={mechanism} is for one linear head: train with model=linear certificate={certificate}, no ensemble"
-        )
-    return head
 
 
 VERSION: Literal["agt.claim/1"] = "agt.claim/1"

@@ -103,7 +103,7 @@ class Measurement:
 
     def check(self) -> None:
         """Raise ConfigError where nothing is proved: another relation, or a budget out of range."""
-        if self.relation.name not in ("add_remove", "substitute"):
+        if not RELATIONS[self.relation.name].sums_proved:
             raise ConfigError(f"relation={self.relation.name}: counts are measured under add_remove or substitute")
         weights_budget(self.eps, self.delta / 2)
 

@@ -60,7 +60,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import floor
 from threading import Lock
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -70,6 +70,7 @@ from agt.mechanisms.budget import Allowance
 from agt.mechanisms.composition import delta_of, least
 from agt.mechanisms.enclosures import DOWN, FARTHEST, ROUND_UP, exp_lower, normal
 from agt.mechanisms.guarantees import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, answered, written
 from agt.settings import NonNegative, keyword_schema, schema, validate
 
@@ -179,7 +180,24 @@ Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "counts", "nothing"]
+GuaranteeKind = type[PureDP] | type[ApproximateDP] | type[GaussianDP]
+Named = TypeVar("Named", bound=type)
 MECHANISMS: dict[str, type["Mechanism"]] = {}  # by name; agt/mechanisms/__init__.py loads those that agt brings
+
+
+def register(kind: Named, registry: dict[str, Named]) -> None:
+    """Enter a class under its name, if it has one of its own: what several mechanisms share has none.
+
+    Raises:
+        ConfigError: another class has this name.
+    """
+    name = vars(kind).get("name")
+    if name is None:
+        return
+    known = registry.setdefault(name, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ConfigError(f"mechanism={name}: {known.__module__} has one of this name: give {kind.__qualname__} another")
+    registry[name] = kind  # the module was loaded again
 
 
 @keyword_schema
@@ -198,6 +216,7 @@ class Mechanism:
         classes: C, the number of labels.
         name: its name in conf/groups/mechanism.yaml and in tables.
         needs: what the evidence is.
+        output: labels.
         spends: the kind of guarantee that a budget is shared out in.
         any_classes: more than two classes are supported.
     """
@@ -206,19 +225,13 @@ class Mechanism:
 
     name: ClassVar[str]
     needs: ClassVar[Need] = "distance"
-    spends: ClassVar[type[PureDP] | type[ApproximateDP] | type[GaussianDP]] = PureDP
+    output: ClassVar[Output] = Output.LABELS
+    spends: ClassVar[GuaranteeKind] = PureDP
     any_classes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "name" not in cls.__dict__:
-            return  # what several mechanisms share
-        known = MECHANISMS.setdefault(cls.name, cls)
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ConfigError(
-                f"mechanism={cls.name}: {known.__module__} has one of this name: give {cls.__qualname__} another"
-            )
-        MECHANISMS[cls.name] = cls  # the module was loaded again
+        register(cls, MECHANISMS)
 
     def __post_init__(self) -> None:
         if self.classes > 2 and not self.any_classes:

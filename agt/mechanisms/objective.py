@@ -23,7 +23,7 @@ Formal guarantees
         m-GDP, at epsilon - c.
     Several rows of one unit, or a replaced record: B_D moves by s_1 x_1 + s_2 x_2, whose direction depends on theta, so
     that u is no normal number, and the ratio of determinants is a product. Softmax and one-against-all: z's gradient has no
-    fixed direction, and its Hessian no rank one. All of these are refused (``check_possible``).
+    fixed direction, and its Hessian no rank one. All of these are refused (``check_head``).
     What is computed. Given theta*, whose release is the mechanism above, what the solver returns is a function of the data
     within r of it: b is drawn exactly and rounded to multiples of ``step``, which moves the minimiser by at most
     sqrt(d) step / (2 Lambda), and the gradient left at the end, of features as each record alone determines them, is
@@ -46,17 +46,20 @@ the second noise.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import cache
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
-from agt.mechanisms.mechanism import Delta, Epsilon, Need
-from agt.mechanisms.weights import ReleasedWeights, rows_of
+from agt.mechanisms.mechanism import Delta, Epsilon
+from agt.mechanisms.weights import expected_accuracy
+from agt.mechanisms.weights_mechanism import AccuracyMethod, NoiseLaw, ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
+from agt.relations import RELATIONS
 from agt.settings import Positive, schema
 from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
 
@@ -122,6 +125,11 @@ class Noises:
         lost = tolerance + math.sqrt(shape.width) * step_of(tilt) / 2
         return cls(tilt, tolerance, next_up(2 * lost * COVER / shape.strength / gaussian_mu(SHARE * eps, SHARE * delta)))
 
+    @property
+    def described(self) -> dict[str, float]:
+        """As ``WeightsMechanism.noise``; ``tilt`` is that of the linear term, the rest of the end."""
+        return {"sigma": self.scale, "step": step_of(self.scale), "tilt": self.tilt}
+
 
 def tilt_noise(shape: Shape, eps: float, delta: float) -> float:
     """sigma of the b of an (eps, delta)-private release, rounded up.
@@ -157,7 +165,7 @@ def release_objective(
         start: [d], where the search begins; None: at 0.
 
     Returns:
-        Weights [1, d]; ``sigma`` and ``step`` are those of the noise that is added at the end, ``tilt`` is b's.
+        Weights [1, d], and the noise as ``Noises.described``.
 
     Raises:
         ConfigError: as ``tilt_noise``; more records than there may be; or a problem of another shape.
@@ -168,7 +176,8 @@ def release_objective(
         raise ConfigError(f"{len(erm.x)} records with (strength, clamp, width) = {given} are no problem of {shape}")
     noises = Noises.of(shape, guarantee.eps, guarantee.delta)
     weight = tilted_weights(erm, noises, shape.records, source, start)[None]
-    return ReleasedWeights(weight, guarantee, noises.scale, step_of(noises.scale), source.simulated, noises.tilt)
+    name = ObjectivePerturbation.name
+    return ReleasedWeights(weight, guarantee, noises.described, source.simulated, name)
 
 
 def tilted_weights(
@@ -180,7 +189,7 @@ def tilted_weights(
 
 
 @schema
-class ObjectivePerturbation:
+class ObjectivePerturbation(WeightsMechanism):
     """The mechanism that solves a trained head's problem anew with a random linear term, once for each release.
 
     Attributes:
@@ -193,10 +202,13 @@ class ObjectivePerturbation:
     weight_decay: Positive | None = None
 
     name: ClassVar[str] = "objective_perturbation"
-    needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
+    spends: ClassVar[type[ApproximateDP]] = ApproximateDP
+    reads_records: ClassVar[bool] = True
+    accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("first order")
+    noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
 
-    @staticmethod
-    def afford(eps: float, delta: float) -> ApproximateDP:
+    @classmethod
+    def afford(cls, eps: float, delta: float) -> ApproximateDP:
         """One release's share of a total of which it is all: epsilon less what composition.py rounds a total up by."""
         return ApproximateDP(eps * (1 - 2**-48), delta)
 
@@ -205,10 +217,27 @@ class ObjectivePerturbation:
         """ApproximateDP."""
         return ApproximateDP(self.eps, self.delta)
 
-    def check(self, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers a release from this head, or its records are not there."""
-        check_possible(head)
-        self.noises(head)
+    @classmethod
+    def check_head(cls, head: LinearModel) -> None:
+        """Raise ConfigError, naming the key, where no proof covers this head or its records are not there."""
+        certificate, loss, relation = head.settings.certificate, head.trained.loss, head.settings.relation
+        refused = f"mechanism={cls.name}"
+        certificate.check_tilted(cls.name)
+        if loss.kind != "binary":
+            raise ConfigError(
+                f"{refused}: with {loss.kind} a record's gradient keeps no direction and its Hessian is of no rank one, "
+                "so that the proof is lost: two classes and training.loss=binary_cross_entropy, or "
+                "mechanism=release_weights"
+            )
+        one_unit = RELATIONS[relation.name].is_one_unit_either_way
+        if not one_unit or relation.unit_rows != 1:
+            raise ConfigError(
+                f"{refused}: relation={relation.name} with unit_rows={relation.unit_rows}: where several rows move at "
+                "once the ratio of determinants grows like a power of their number, and their gradients have no "
+                "direction in common: only relation=add_remove with unit_rows=1 is proved; or use "
+                "mechanism=release_weights"
+            )
+        cls.training_rows(head)  # called because it raises where the records are not there
 
     def noises(self, head: LinearModel) -> Noises:
         """What a release draws.
@@ -229,9 +258,8 @@ class ObjectivePerturbation:
             ) from None
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """The same as ``ReleasedWeights.described`` names it."""
-        noises = self.noises(head)
-        return {"sigma": noises.scale, "step": step_of(noises.scale), "tilt": noises.tilt}
+        """The noise at the end, and ``tilt``, that of the linear term. Raises ConfigError as ``noises``."""
+        return self.noises(head).described
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release. Raises AgtError where the solver misses its tolerance: nothing is released."""
@@ -239,27 +267,17 @@ class ObjectivePerturbation:
         erm, start = problem_of(head, shape), head.trained.weight[0].numpy()
         return release_objective(erm, shape, self.guarantee, source, start)
 
+    @classmethod
+    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+        """To first order in the noise (``expected_deviations``)."""
+        phi = head.phi(features)
+        solved = cache(lambda weight_decay: expected_deviations(head, phi, weight_decay))
 
-def check_possible(head: LinearModel) -> None:
-    """Raise ConfigError, naming the key, where no proof covers a release from a head, or its records are not there."""
-    settings, loss, refused = head.settings, head.trained.loss, f"mechanism={ObjectivePerturbation.name}"
-    if not settings.certificate.minimiser or settings.certificate.removable:
-        raise ConfigError(
-            f"{refused}: certificate={settings.certificate.name} has no minimiser that a random linear term could move: "
-            "train with certificate=erm, or use mechanism=release_weights"
-        )
-    if loss.kind != "binary":
-        raise ConfigError(
-            f"{refused}: with {loss.kind} a record's gradient keeps no direction and its Hessian is of no rank one, so "
-            "that the proof is lost: two classes and training.loss=binary_cross_entropy, or mechanism=release_weights"
-        )
-    if settings.relation.name != "add_remove" or settings.relation.unit_rows != 1:
-        raise ConfigError(
-            f"{refused}: relation={settings.relation.name} with unit_rows={settings.relation.unit_rows}: where several "
-            "rows move at once the ratio of determinants grows like a power of their number, and their gradients have no "
-            "direction in common: only relation=add_remove with unit_rows=1 is proved; or use mechanism=release_weights"
-        )
-    rows_of(head, ObjectivePerturbation.name)
+        def accuracy(mechanism: Self) -> float:
+            mean, deviations = solved(mechanism.weight_decay)
+            return expected_accuracy(mean, deviations(mechanism.eps, mechanism.delta), labels, 1.0)
+
+        return accuracy
 
 
 def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
@@ -268,7 +286,7 @@ def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
     Raises:
         ConfigError: more records than n_max, or several of one unit.
     """
-    seen = head.problem.dataset.train.take(rows_of(head, ObjectivePerturbation.name))
+    seen = head.problem.dataset.train.take(ObjectivePerturbation.training_rows(head))
     return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp)
 
 

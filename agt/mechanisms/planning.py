@@ -1,37 +1,34 @@
 """What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
 
-Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Some are not exact:
-objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Weights
-of noisy statistics, of which no closed form is known, are simulated. The inputs are diagnostics about
-private data (method.md section 3), so a plan is for the data owner.
+Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Those of weights
+mechanisms may be to first order in the noise, or simulated: ``WeightsMechanism.accuracy_method`` says which.
+The inputs are diagnostics about private data (method.md section 3), so a plan is for the data owner.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.stability import upper_lengths
+from agt.certificates.votes import VoteCertificates
 from agt.errors import ConfigError
-from agt.mechanisms.claims import Counting, evidence_of, head_of
+from agt.mechanisms.claims import Counting, evidence_of
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation, check_possible, expected_deviations
 from agt.mechanisms.published import PUBLISHED
-from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale
-from agt.models.linear import LinearModel
-from agt.models.model import Model, VoteCertificates
-from agt.numeric import bisect, labels_of, logits_of, whole_midpoint
+from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
+from agt.models.model import Model
+from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
-SOLVED_DRAWS = 8  # simulated releases of noisy statistics that stand for what is expected of them
 
 
 @dataclass(frozen=True)
@@ -106,12 +103,12 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Offer:
+class PlannedRelease:
     """One mechanism at one budget.
 
     Attributes:
         mechanism: its name.
-        budget: the total.
+        budget: the total; weights spend it once, whatever the number of queries.
         each: the guarantee of one query that the total affords; of the one release, for weights.
         accuracy: expected.
     """
@@ -123,87 +120,46 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Weighing:
-    """A way to release weights, once.
+class WeightsOption:
+    """A weights mechanism that takes a model's head, and what it is expected to give on some queries.
 
     Attributes:
-        afford: (total eps, total delta) -> the guarantee of the one release. Raises ConfigError: none fits.
-        accuracy: the guarantee's parameters -> the expected accuracy of the labels.
+        kind: the mechanism.
+        expectation: a mechanism of this kind -> the expected accuracy of labels from its weights.
     """
 
-    afford: Callable[[float, float], Guarantee]
-    accuracy: Callable[..., float]
+    kind: type[WeightsMechanism]
+    expectation: Callable[[Any], float]
 
-    def expected(self, guarantee: Guarantee) -> float:
-        """The expected accuracy of one release. Raises ConfigError: the guarantee is too strong for this way."""
-        return self.accuracy(*guarantee.parameters.values())
+    def planned(self, budget: Budget) -> PlannedRelease:
+        """Return what one release of all of a budget gives.
 
-
-def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
-    """mu -> the exact expected accuracy of released weights on these queries; None where weights cannot be released."""
-    head = model.linear_head
-    if head is None:
-        return None
-    phi, moves = head.phi(features), head.moves
-    logits, lengths = logits_of(head.trained.weight, phi), upper_lengths(phi)
-    return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
+        Raises:
+            ConfigError: no guarantee is within the budget, or it is too little for the head.
+        """
+        mechanism = self.kind.within(budget.eps, budget.delta)
+        accuracy = self.expectation(mechanism)
+        return PlannedRelease(mechanism.name, budget, mechanism.guarantee, accuracy)
 
 
-def weights_on_offer(
-    model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
-) -> Mapping[str, Weighing]:
-    """Every way to release the weights once, by the mechanism's name; none, where they cannot be released.
-
-    Objective perturbation's accuracy is to first order in its noise, and refused where epsilon is too little.
+def weights_options(model: Model, features: np.ndarray, labels: np.ndarray) -> dict[str, WeightsOption]:
+    """Return every weights mechanism that can release from a model, by name; none where none can.
 
     Args:
-        weight_decay: of objective perturbation; None: the model's own.
+        features: [n, ...] queries.
+        labels: [n] their true labels.
     """
-    added = weights_accuracy(model, features, labels)
-    ways = {ReleaseWeights.name: Weighing(ReleaseWeights.afford, added)} if added else {}
-    for kind, check in ((ObjectivePerturbation, check_possible), (NoisyStatistics, NoisyStatistics(mu=1.0).check)):
+    options = {}
+    for name, kind in weights_mechanisms().items():
         try:
-            head = head_of(model, kind.name)
-            check(head)
+            head = kind.head_of(model)
+            kind.check_head(head)
         except ConfigError:
             continue
-        if head is not model and not all(condition.held for condition in head.conditions):
-            continue  # a plan says of the model's own conditions whether they hold, and of no other head's
-        phi = head.phi(features)
-        solved = kind is NoisyStatistics
-        accuracy = sums_accuracy(head, phi, labels) if solved else tilted_accuracy(head, phi, labels, weight_decay)
-        ways[kind.name] = Weighing(kind.afford, accuracy)
-    return ways
-
-
-def tilted_accuracy(
-    head: LinearModel, phi: np.ndarray, labels: np.ndarray, weight_decay: float | None
-) -> Callable[[float, float], float]:
-    """(eps, delta) -> the accuracy of objective perturbation on queries of these features, to first order."""
-    mean, deviations = expected_deviations(head, phi, weight_decay)
-    return lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
-
-
-def sums_accuracy(head: LinearModel, phi: np.ndarray, labels: np.ndarray) -> Callable[[float], float]:
-    """mu -> the accuracy of weights from noisy statistics on queries of these features, a mean over simulations."""
-    records = cache(lambda: NoisyStatistics(mu=1.0).records(head))  # which no mu changes
-
-    @cache
-    def accuracy(mu: float) -> float:
-        mechanism, normal = NoisyStatistics(mu=mu), np.random.default_rng(0).standard_normal
-        noises, right = mechanism.noises(head), 0.0
-
-        def draw(values: np.ndarray, sigma: float) -> np.ndarray:
-            return values + sigma * normal(values.shape)
-
-        centre = mechanism.centre(head, draw(records().total, noises.mean))  # one for all: sums over it take time
-        known = records().statistics(centre)
-        for _ in range(SOLVED_DRAWS):
-            logits = phi @ mechanism.carried(head, centre, known.noisy(noises, draw).solved(noises)).T
-            right += float((labels_of(logits) == labels).mean())
-        return right / SOLVED_DRAWS
-
-    return accuracy
+        # A plan says of the model's own conditions whether they hold, and of no other head's.
+        if head is model or all(condition.held for condition in head.conditions):
+            options[name] = WeightsOption(kind, kind.expectation(head, features, labels))
+    return options
 
 
 def applicable(evidence: Evidence, published: bool = False) -> tuple[str, ...]:
@@ -237,36 +193,31 @@ def _each(kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]) -> Gu
     return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
-def offer(evidence: Evidence, weights: Mapping[str, Weighing], name: str, budget: Budget) -> Offer | None:
-    """What a mechanism, or a way to release weights, gives at a budget; None: nothing that it gives is within it.
-
-    Args:
-        weights: the ways, as ``weights_on_offer`` has them, which spend theirs once whatever the number of queries.
-    """
+def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRelease | None:
+    """Return what labels by a mechanism give at a budget; None: nothing that it gives is within it."""
     try:
-        if name in weights:
-            each = weights[name].afford(budget.eps, budget.delta)
-            return Offer(name, budget, each, weights[name].expected(each))
         mechanism = afford(MECHANISMS[name], budget, evidence.classes)
     except ConfigError:
         return None
-    return Offer(name, budget, mechanism.guarantee, evidence.expected(mechanism))
+    return PlannedRelease(name, budget, mechanism.guarantee, evidence.expected(mechanism))
 
 
-def offers(
-    evidence: Evidence, names: Iterable[str], weights: Mapping[str, Weighing], budgets: Sequence[Budget]
-) -> tuple[Offer, ...]:
-    """Each mechanism and each way to release weights at each budget that it can meet."""
-    made = (offer(evidence, weights, name, budget) for name in (*names, *weights) for budget in budgets)
-    return tuple(filter(None, made))
+def planned_weights(options: Mapping[str, WeightsOption], budgets: Sequence[Budget]) -> list[PlannedRelease]:
+    """Return each way to release weights at each budget that it can meet."""
+    planned = []
+    for option in options.values():
+        for budget in budgets:
+            with suppress(ConfigError):
+                planned.append(option.planned(budget))
+    return planned
 
 
 def answerable(evidence: Evidence, name: str, eps: float, delta: float, accuracy: float, most: int = 10**6) -> int:
     """The largest number of queries, up to ``most``, at which the expected accuracy is still at least ``accuracy``."""
 
     def enough(queries: int) -> bool:
-        offered = offer(evidence, {}, name, Budget(eps, delta, queries))
-        return offered is not None and offered.accuracy >= accuracy
+        planned = planned_release(evidence, name, Budget(eps, delta, queries))
+        return planned is not None and planned.accuracy >= accuracy
 
     if not enough(1):
         return 0
@@ -289,14 +240,16 @@ class Plan:
         weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
         singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
             nominal accuracy; budgets at which not one can are left out, and so are all where a constant is as good.
+        methods: weights mechanism -> how its expected accuracies were worked out.
     """
 
     evidence: Evidence
     names: tuple[str, ...]
     delta: float
-    offers: tuple[Offer, ...]
+    offers: tuple[PlannedRelease, ...]
     weights: tuple[tuple[float, float, str], ...] | None
     singly: Mapping[float, tuple[int, str]]
+    methods: Mapping[str, AccuracyMethod]
 
     @property
     def useful_weights(self) -> list[tuple[float, float, str]]:
@@ -331,22 +284,36 @@ def plan(
     Raises:
         ConfigError: features alone move, so that no mechanism takes the certificates.
     """
-    rule = RELATIONS[model.problem.settings.relation.name]
-    if rule.features:
-        raise ConfigError(f"relation={rule.name}: {rule.no_release}, and no release can be planned by them")
+    RELATIONS[model.problem.settings.relation.name].check_plan()
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
-    weights = weights_on_offer(model, features, labels)
+    options = weights_options(model, features, labels)
     names = applicable(evidence, published) if names is None else tuple(names)
-    singly, gained = {}, list[tuple[float, float, str]]()
-    for e in eps:
-        asked = names if evidence.useful else ()
-        counts = {name: answerable(evidence, name, e, delta, evidence.accuracy - WITHIN) for name in asked}
-        best = max(counts, key=lambda name: counts[name], default=None)
-        if best is not None and counts[best]:
-            singly[e] = counts[best], best
-        reached = offers(evidence, (), weights, [Budget(e, delta, 1)])
+    singly = {}
+    best_weights = []
+    for total_eps in eps:
+        best_label = best_for_one_query(evidence, names, total_eps, delta)
+        if best_label is not None:
+            singly[total_eps] = best_label
+        reached = planned_weights(options, [Budget(total_eps, delta, 1)])
         if reached:
-            most = max(reached, key=lambda offer: offer.accuracy)
-            gained.append((e, most.accuracy, most.mechanism))
-    made = offers(evidence, names, weights, [Budget(e, delta, count) for e in eps for count in queries])
-    return Plan(evidence, names, delta, made, tuple(gained) if weights else None, singly)
+            best = max(reached, key=lambda release: release.accuracy)
+            best_weights.append((total_eps, best.accuracy, best.mechanism))
+    budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
+    labels_planned = [planned_release(evidence, name, budget) for name in names for budget in budgets]
+    offers = (*filter(None, labels_planned), *planned_weights(options, budgets))
+    methods = {name: option.kind.accuracy_method for name, option in options.items()}
+    weights = tuple(best_weights) if options else None
+    return Plan(evidence, names, delta, offers, weights, singly, methods)
+
+
+def best_for_one_query(evidence: Evidence, names: Sequence[str], eps: float, delta: float) -> tuple[int, str] | None:
+    """Return (how many queries, by which mechanism) can be answered within ``WITHIN`` of the nominal accuracy.
+
+    None: not one can, or one answer to all would be as good.
+    """
+    if not evidence.useful:
+        return None
+    least = evidence.accuracy - WITHIN
+    counts = [(answerable(evidence, name, eps, delta, least), name) for name in names]
+    count, name = max(counts, key=lambda counted: counted[0], default=(0, ""))
+    return (count, name) if count else None

@@ -10,7 +10,7 @@ Formal guarantees
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -18,8 +18,9 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
+from agt.mechanisms.output import Output
 from agt.numeric import Draw, Randomness, answered, written
-from agt.settings import schema
+from agt.settings import schema, validate
 
 
 @schema
@@ -36,6 +37,13 @@ class CertifiedQuantile:
 
     name: ClassVar[str] = "certified_quantile"
     needs: ClassVar[Need] = "distance"
+    output: ClassVar[Output] = Output.NUMBER
+    spends: ClassVar[type[PureDP]] = PureDP
+
+    @classmethod
+    def within(cls, eps: float, delta: float, **settings: object) -> Self:
+        """Return the mechanism that a total affords: one number takes all of eps, and no delta."""
+        return validate(cls, {**settings, "eps": eps}, "mechanism")
 
     @property
     def guarantee(self) -> PureDP:

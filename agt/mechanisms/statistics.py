@@ -1,6 +1,6 @@
 """Release weights for any number of classes, solved from noisy sums over the records (method.md section 15).
 
-    mechanism = NoisyStatistics(mu)            or NoisyStatistics(**NoisyStatistics.afford(eps, delta).parameters)
+    mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
     prepare_weights(model, mechanism).draw(SystemRandomness())        weights [classes, d]
 
 With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of C unit vectors: the sum
@@ -40,17 +40,18 @@ Source: Wang (2018), AdaSSP. The sensitivities are ours.
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, ClassVar
+from functools import cache, partial
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.weights import GaussianWeights, ReleasedWeights, rows_of
+from agt.mechanisms.weights import GaussianWeights
+from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
 from agt.models.features import bring, integers, product
 from agt.models.linear import LinearModel
-from agt.numeric import UNIT, Randomness, noisy, step_of
+from agt.numeric import UNIT, Randomness, labels_of, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
@@ -204,7 +205,7 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
         ConfigError: a relation that nothing is proved for.
     """
     rows = relation.unit_rows
-    if relation.name not in ("add_remove", "substitute"):
+    if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
             f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is proved for add_remove "
             "and substitute; or use mechanism=release_weights"
@@ -227,35 +228,35 @@ class NoisyStatistics(GaussianWeights):
     seed: Annotated[int, Field(ge=0)] = 0
 
     name: ClassVar[str] = "noisy_statistics"
+    reads_records: ClassVar[bool] = True
+    accuracy_method: ClassVar[AccuracyMethod] = AccuracyMethod("simulated", draws=8)
 
-    def check(self, head: LinearModel) -> None:
+    @classmethod
+    def check_head(cls, head: LinearModel) -> None:
         """Raise ConfigError where no proof covers a release from this head, or its records are not there."""
         most = head.plan.n_max * head.plan.count
-        if head.settings.certificate.removable:
-            raise ConfigError(
-                f"mechanism={self.name}: certificate=removal has noise of its own: train with certificate=erm"
-            )
+        head.settings.certificate.check_solved_anew(cls.name)
         if most > _ROWS:
             raise ConfigError(
-                f"mechanism={self.name}: sums are exact over at most {_ROWS:,} records, and there may be {most:,}"
+                f"mechanism={cls.name}: sums are exact over at most {_ROWS:,} records, and there may be {most:,}"
             )
         if not head.features.config.bias:
-            raise ConfigError(f"mechanism={self.name} shifts features, which takes a bias: raise certificate.features.bias")
-        self.noises(head)
-        rows_of(head, self.name, head.settings.relation.unit_rows)
+            raise ConfigError(f"mechanism={cls.name} shifts features, which takes a bias: raise certificate.features.bias")
+        sensitivities(head.settings.relation)  # called because it raises for relations without a proof
+        cls.training_rows(head, head.settings.relation.unit_rows)  # ... and where the records are not there
 
     def noises(self, head: LinearModel) -> SumNoises:
         """What a release draws. Raises ConfigError as ``sensitivities``."""
         return SumNoises.of(sensitivities(head.settings.relation), self.mu)
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """The same as ``ReleasedWeights.described`` names it."""
+        """The noise on S, and ``gram``, that on G. Raises ConfigError as ``sensitivities``."""
         noises = self.noises(head)
         return {"sigma": noises.sums, "step": step_of(noises.sums), "gram": noises.gram}
 
     def records(self, head: LinearModel) -> "RecordSums":
-        """A head's records, to be summed up: private. Raises as ``rows_of``."""
-        seen = head.problem.dataset.train.take(rows_of(head, self.name, head.settings.relation.unit_rows))
+        """A head's records, to be summed up: private. Raises as ``training_rows``."""
+        seen = head.problem.dataset.train.take(self.training_rows(head, head.settings.relation.unit_rows))
         return RecordSums(partial(self._narrowed, head), head.over(seen.features), seen.labels, head.problem.classes)
 
     def centre(self, head: LinearModel, total: np.ndarray) -> Centre:
@@ -273,7 +274,33 @@ class NoisyStatistics(GaussianWeights):
         weight = self.carried(head, centre, records.statistics(centre).noisy(noises, draw).solved(noises))
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
-        return ReleasedWeights(weight, self.guarantee, noises.sums, step, source.simulated, gram=noises.gram)
+        return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated, self.name)
+
+    @classmethod
+    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+        """The mean of simulated releases, which draw from a generator of doubles."""
+        phi = head.phi(features)
+        records = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
+
+        @cache
+        def accuracy(mechanism: Self) -> float:
+            noises = mechanism.noises(head)
+            normal = np.random.default_rng(0).standard_normal
+
+            def draw(values: np.ndarray, sigma: float) -> np.ndarray:
+                return values + sigma * normal(values.shape)
+
+            sums = records(mechanism.width, mechanism.seed)  # which no mu changes
+            # One centre for all draws: the sums around it take time.
+            centre = mechanism.centre(head, draw(sums.total, noises.mean))
+            known = sums.statistics(centre)
+            right = 0.0
+            for _ in range(cls.accuracy_method.draws):
+                weight = mechanism.carried(head, centre, known.noisy(noises, draw).solved(noises))
+                right += float((labels_of(phi @ weight.T) == labels).mean())
+            return right / cls.accuracy_method.draws
+
+        return accuracy
 
     def carried(self, head: LinearModel, centre: Centre, weight: np.ndarray) -> np.ndarray:
         """[C, d] weights on phi, of those on u."""

@@ -9,59 +9,29 @@ Formal guarantees
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import ndtr
 
+from agt.certificates.stability import upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.composition import per_query
-from agt.mechanisms.guarantees import GaussianDP, Guarantee
-from agt.mechanisms.mechanism import Mu, Need
+from agt.mechanisms.guarantees import GaussianDP
+from agt.mechanisms.mechanism import Mu
+from agt.mechanisms.weights_mechanism import NoiseLaw, ReleasedWeights, WeightsMechanism
 from agt.models.linear import LinearModel
-from agt.numeric import Randomness, next_up, noisy, step_of
+from agt.numeric import Randomness, logits_of, next_up, noisy, step_of
 from agt.settings import accepting_removed, schema
-from agt.training.batches import check_unit_rows
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 
 
-@dataclass(frozen=True)
-class ReleasedWeights:
-    """Weights that may be published.
-
-    Attributes:
-        weight: as theta, float64, multiples of ``step``.
-        guarantee: of the release and of everything computed from it.
-        sigma: standard deviation of the noise in each coordinate.
-        step: the lattice.
-        simulated: drawn from a seeded generator: no guarantee.
-        tilt: standard deviation of each coordinate of the random linear term that they were solved with (objective.py); 0:
-            there was none.
-        gram: that of the noise on the records' second moments that they were solved from, ``sigma`` being that of the noise
-            on the sums for each class (statistics.py); 0: there were none.
-    """
-
-    weight: np.ndarray
-    guarantee: Guarantee
-    sigma: float
-    step: float
-    simulated: bool
-    tilt: float = 0.0
-    gram: float = 0.0
-
-    @property
-    def described(self) -> dict[str, float]:
-        """The guarantee's parameters, and the noise, by name."""
-        solved = {name: value for name, value in (("tilt", self.tilt), ("gram", self.gram)) if value}
-        return {**self.guarantee.parameters, "sigma": self.sigma, "step": self.step, **solved}
-
-
 @schema
-class GaussianWeights:
-    """A mechanism that releases weights, once; any number of queries is then answered from them.
+class GaussianWeights(WeightsMechanism):
+    """A weights mechanism whose one release is mu-GDP.
 
     Attributes:
         mu: of the one release.
@@ -69,10 +39,10 @@ class GaussianWeights:
 
     mu: Mu
 
-    needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
+    spends: ClassVar[type[GaussianDP]] = GaussianDP
 
-    @staticmethod
-    def afford(eps: float, delta: float) -> GaussianDP:
+    @classmethod
+    def afford(cls, eps: float, delta: float) -> GaussianDP:
         """As ``weights_budget``."""
         return weights_budget(eps, delta)
 
@@ -89,36 +59,28 @@ class ReleaseWeights(GaussianWeights):
     _earlier = accepting_removed(shrink=False)
 
     name: ClassVar[str] = "release_weights"
+    noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """What a release draws, as ``ReleasedWeights.described`` names it."""
-        sigma = noise_scale(head.moves, self.guarantee)
-        return {"sigma": sigma, "step": step_of(sigma)}
-
-    def check(self, head: LinearModel) -> None:
-        """Every linear head's weights can be released so."""
+        """The standard deviation and the lattice. Raises ConfigError as ``noise_scale``."""
+        return gaussian_noise(head.moves, self.guarantee)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """The release."""
         return release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
 
+    @classmethod
+    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+        """Exact, by ``expected_accuracy``."""
+        phi = head.phi(features)
+        logits = logits_of(head.trained.weight, phi)
+        lengths = upper_lengths(phi)
 
-def rows_of(head: LinearModel, mechanism: str, unit_rows: int = 1) -> np.ndarray:
-    """The records that weights are solved from anew, in the order of the head's plan, which votes never were held against.
+        def accuracy(mechanism: Self) -> float:
+            sigma = noise_scale(head.moves, mechanism.guarantee)
+            return expected_accuracy(logits, lengths, labels, sigma)
 
-    Raises:
-        ConfigError: they are not there, more than n_max, or more than ``unit_rows`` of one unit.
-        DataError: memory-mapped records were edited after training.
-    """
-    units = head.problem.dataset.train.units
-    head.problem.dataset.check_unchanged()
-    if not len(units):
-        raise ConfigError(
-            f"mechanism={mechanism} solves the problem anew and needs the training records, which this model was read back "
-            "without: release from the model that was fitted, or by agt predict from its run"
-        )
-    check_unit_rows(units, unit_rows)
-    return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
+        return accuracy
 
 
 @cache  # a search down to the last bit
@@ -143,6 +105,12 @@ def noise_scale(moves: float, guarantee: GaussianDP) -> float:
     return sigma
 
 
+def gaussian_noise(moves: float, guarantee: GaussianDP) -> dict[str, float]:
+    """Return ``sigma`` of ``noise_scale`` and the lattice's ``step``. Raises ConfigError as there."""
+    sigma = noise_scale(moves, guarantee)
+    return {"sigma": sigma, "step": step_of(sigma)}
+
+
 def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> ReleasedWeights:
     """theta + N(0, (moves / mu)^2 I), once, rounded to a public lattice.
 
@@ -155,9 +123,9 @@ def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, sour
         ConfigError: ``moves`` is not positive.
         UnsoundError: as ``noisy``.
     """
-    sigma = noise_scale(moves, guarantee)
-    released = noisy(theta, sigma, source)
-    return ReleasedWeights(released, guarantee, sigma, step_of(sigma), source.simulated)
+    noise = gaussian_noise(moves, guarantee)
+    released = noisy(theta, noise["sigma"], source)
+    return ReleasedWeights(released, guarantee, noise, source.simulated, ReleaseWeights.name)
 
 
 def expected_accuracy(logits: np.ndarray, lengths: np.ndarray, labels: np.ndarray, sigma: float) -> float:

@@ -1,9 +1,10 @@
 """A head trained with parameter boxes: any layers, any relation."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,63 +17,28 @@ from agt.certificates.conditions import Condition, assess
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
+from agt.errors import ConfigError
 from agt.facts import Fact, proved, void
-from agt.models.heads import layers_of
+from agt.models.heads import HeadBuilder, layers_of
+from agt.models.kind import CertificateKind
+from agt.models.model import Trained
+from agt.models.shares import logistic_shares
 from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
-from agt.settings import KGridConfig, RelationConfig
+from agt.relations import RELATIONS
+from agt.settings import KGridConfig, RelationConfig, schema
 from agt.store import as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
-from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    from agt.models.linear import LinearModel
+from agt.training.strength import refuse_recipe
 
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a ``models.model.Model`` says where its kind has nothing else to say."""
-
-    problem: Problem
-    instant: ClassVar[bool] = False
-
-    @property
-    def settings(self) -> Settings:
-        """The problem's."""
-        return self.problem.settings
-
-    @property
-    def noise(self) -> NoisePlan | None:
-        """None: training drew none."""
-        return None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """No noise hides removals."""
-        return ()
-
-    @property
-    def linear_head(self) -> "LinearModel | None":
-        """None: it is not one linear head."""
-        return None
-
-    @property
-    def release_head(self) -> "LinearModel | None":
-        """None: there is no such head."""
-        return None
-
-    @property
-    def by_edit(self) -> Self:
-        """As ``LinearModel.by_edit``; itself where nothing is known of single edits."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -83,25 +49,10 @@ class BoxModel(Trained):
     box: Box
     plan: BatchPlan
 
-    @classmethod
-    def fit(
-        cls,
-        problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
-    ) -> "BoxModel":
-        """Train with bounds, from the problem's initial parameters where they fit the head."""
-        head = starting_head(problem)
-        noise = _draws(problem, head, checkpoints)
-        box = train(head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints)
-        return cls(problem, head, box, problem.plan)
-
-    @classmethod
-    def load(cls, problem: Problem, shelf: FileReader) -> "BoxModel":
-        """Read the boxes back."""
-        head = _head(problem)
-        like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
-        return cls(problem, head, read_boxes(shelf, problem.settings.kgrid.ks, like), problem.plan)
+    @property
+    def boxed_network(self) -> "BoxModel":
+        """Itself."""
+        return self
 
     def save(self, store: FileWriter) -> None:
         """model.safetensors and bounds/; of a network of the user's own, network.json too."""
@@ -159,6 +110,10 @@ class BoxModel(Trained):
         logits = self._shared(features, lambda x: network.logits(x, self.box.nominal).numpy())
         return signed_margins(gathered(logits, len(features)) - network.loss.threshold)
 
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] the sigmoid or softmax of the outputs."""
+        return logistic_shares(self.margins(features))
+
     def certify(
         self,
         features: np.ndarray,
@@ -207,14 +162,11 @@ def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype:
     sparse = "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours"
     loose = "Rump's product of scalars is widened for containment, not proved to nest in its last digits"
     nested = "interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"
-    loose_step = {
-        "paper_unlearning": "the mean over what is left does not nest under removals from other datasets",
-        "perturb": "a record whose features moved may move as far again, so boxes of neighbours do not nest",
-    }
+    unnested = RELATIONS[relation.name].unnested
     widened = f"{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers"
     return {
         "a": proved(f"the grid is every integer 0..{kgrid.ks[-1]}") if kgrid.dense else void(sparse),
-        "d": void(loose_step[relation.name]) if relation.name in loose_step else proved(nested),
+        "d": void(unnested) if unnested else proved(nested),
         "f": proved(widened) if product == "exact" else void(f"{loose}: use training.product=exact"),
     }
 
@@ -252,17 +204,6 @@ def starting_head(problem: Problem) -> nn.Sequential:
     return head
 
 
-def initial_digest(problem: Problem) -> str:
-    """A hash of the parameters that training begins at: they may come from code of the user's own."""
-    head = starting_head(problem)
-    return sha256(save({name: tensor.contiguous() for name, tensor in head.state_dict().items()})).hexdigest()
-
-
-def starts_elsewhere(problem: Problem) -> bool:
-    """Whether the problem brings initial parameters that do not fit its head, so that it starts from random ones."""
-    return bool(problem.initial) and not start_from(_head(problem), problem.initial or {})
-
-
 def _head(problem: Problem) -> nn.Sequential:
     shape = problem.dataset.train.features.shape[1:]
     return problem.settings.model.build(shape, problem.classes, problem.settings.training)
@@ -277,7 +218,8 @@ def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePl
     if settings.noise is None:
         return None
     relation, clip = settings.relation, settings.training.clip
-    sensitivity = step_sensitivity(relation.name, clip, parameters, plan.normalizer, relation.unit_rows)
+    rule = RELATIONS[relation.name]
+    sensitivity = rule.step_sensitivity(clip, parameters, plan.normalizer, relation.unit_rows)
     return plan_noise(settings.noise, sensitivity, plan.epochs)
 
 
@@ -292,3 +234,81 @@ def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise
         return None
     seed = noise_seed(config) if config.seed is not None else checkpoints.number(SEED, lambda: noise_seed(config))
     return lambda step: draw_noise(parameters, noise, seed, step)
+
+
+@schema
+class BoxKind(CertificateKind):
+    """``certificate=box``: parameter boxes of any head, for any relation (method.md sections 1-3)."""
+
+    name: Literal["box"] = "box"
+
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        "loss": "cross_entropy",
+        "epochs": 4,
+        "lr": 2.0,
+        "decay": 0.1,
+        "clip": 0.06,
+    }
+    covers_retraining = True
+
+    def missing_training(self, head: HeadBuilder, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what a network needs: no defaults were found that serve the sets of docs/start.md."""
+        if head.linear:
+            return ()
+        return tuple(name for name in ("epochs", "lr", "clip") if name not in given)
+
+    def check(self, settings: Settings) -> None:
+        """Refuse what boxes do not cover.
+
+        Raises:
+            ConfigError: settings left to the recipe, a relation of labels alone, or noise in an ensemble or under a
+                relation of removals.
+        """
+        refuse_recipe(settings.training, self.name)
+        relation = RELATIONS[settings.relation.name]
+        relation.check_head(counts_label_flips=False, unit_rows=settings.relation.unit_rows)
+        if settings.noise is None:
+            return
+        if settings.ensemble.members > 1:
+            raise ConfigError(
+                f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its "
+                "weights are not released: leave the noise out, or train one model"
+            )
+        relation.check_noise()
+        relation.step_sensitivity(settings.training.clip, 1, 1.0)
+
+    def fit(
+        self,
+        problem: Problem,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> BoxModel:
+        """Train with bounds, from the problem's initial parameters where they fit the head."""
+        head = starting_head(problem)
+        noise = _draws(problem, head, checkpoints)
+        box = train(head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints)
+        return BoxModel(problem, head, box, problem.plan)
+
+    def load(self, problem: Problem, reader: FileReader) -> BoxModel:
+        """Read the boxes back."""
+        head = _head(problem)
+        like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
+        return BoxModel(problem, head, read_boxes(reader, problem.settings.kgrid.ks, like), problem.plan)
+
+    def allocating_shapes_only(self) -> AbstractContextManager[object]:
+        """Return PyTorch's meta device: of a head that is read back, its shapes are enough."""
+        return torch.device("meta")
+
+    def starts_elsewhere(self, problem: Problem) -> bool:
+        """Return whether initial parameters do not fit the head, so that it starts from random ones."""
+        return bool(problem.initial) and not start_from(_head(problem), problem.initial or {})
+
+    def training_inputs(self, problem: Problem) -> dict[str, object]:
+        """Return a hash of the parameters that training begins at: they may come from code of the user's own."""
+        state = starting_head(problem).state_dict()
+        content = save({name: tensor.contiguous() for name, tensor in state.items()})
+        return {"the initial parameters": sha256(content).hexdigest()}
+
+    def distances_differ_by_one(self, settings: Settings) -> bool:
+        """Return whether the rules nest: by exact products, and where features stay as they are."""
+        return settings.training.product == "exact" and RELATIONS[settings.relation.name].moves_records

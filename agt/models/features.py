@@ -61,7 +61,7 @@ from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
 from agt.models.scattering import outputs_of, scattering
-from agt.numeric import UNIT
+from agt.numeric import UNIT, check_norms
 from agt.settings import FeaturesConfig
 
 GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
@@ -350,15 +350,6 @@ def _aligned(count: int, width: int, dtype: str) -> np.ndarray:
     room = np.empty(size + 64, np.uint8)
     start = -room.ctypes.data % 64
     return room[start : start + size].view(dtype).reshape(count, width)
-
-
-def check_norms(phi: np.ndarray) -> None:
-    """Raise UnsoundError unless every row is finite and at most 1 long."""
-    squares = np.einsum("nd,nd->n", phi, phi, dtype=np.float64)
-    # The computed sum of squares is within w u of the true one: a row that passes is at most 1 + w u long, and
-    # the docstring's proof says 1. This check is for what no proof covers: a broken library or broken memory.
-    if not bool((squares <= 1 + phi.shape[1] * 2 * UNIT).all()):
-        raise UnsoundError("a feature vector is not finite or longer than 1: its features are out of range")
 
 
 def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:

@@ -1,420 +1,46 @@
-"""A trained model, whichever kind of certificate it was trained for: fit it, read it back, ask it.
+"""What every trained model answers, whichever kind of certificate it was trained for."""
 
-A problem without its records, as plain values: what a saved model, or a training run, keeps of it and reads back. Nothing
-of the data but its public constants, what is known of its conditions and, where nobody declared a size, how many records
-there were.
-
-An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4): of their labels,
-or of their margins. Beside each member's model lies what a later training of some members needs to know
-(agt/unlearning/sisa.py): shard.json has a digest of the records of its shard, and what else its bits depend on.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
-import torch
 
-from agt.certificates.box import REACH, Certificates, grid_index
+from agt.certificates.box import Certificates, Envelope
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margin_labels, margin_vote
-from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
-from agt.data.labelled import query_records
-from agt.data.records import Records, fingerprint
-from agt.distributed import group
+from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.facts import Fact, grounds_of, proved
-from agt.models.box import BoxModel, Trained, initial_digest
-from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
-from agt.models.linear import LinearModel, RemovalModel
-from agt.models.own_votes import OwnVotesModel
-from agt.models.store import FileReader, FileWriter
-from agt.models.votes import FlipModel, VotesModel
+from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
-from agt.provenance import surroundings
-from agt.relations import RELATIONS
-from agt.settings import (
-    BoxConfig,
-    ComputeConfig,
-    ErmConfig,
-    KGridConfig,
-    OwnVotesConfig,
-    RelationConfig,
-    RemovalConfig,
-    StabilityConfig,
-    TrainingConfig,
-    VotesConfig,
-    certificate_config,
-    validate,
-)
-from agt.store import as_json, flat
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints, Common
-from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress
 from agt.training.noise import NoisePlan
-from agt.training.recipe import Recipe
 
-SHARD = "shard.json"
-_MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
-MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); by_edit; of margins, envelope(features, ks)
-
-
-@dataclass(frozen=True)
-class ShardRecord:
-    """What one member was trained on, and by the way.
-
-    Attributes:
-        digest: of the records.
-        made: what the bits depend on beside settings and records (``agt.provenance.surroundings``).
-    """
-
-    digest: str
-    made: Mapping[str, object]
-
-    @classmethod
-    def read(cls, shelf: FileReader) -> "ShardRecord":
-        """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
-        node = shelf.json(SHARD)
-        (digest,) = node["digests"]  # a list, as shards had several slices in earlier versions
-        return cls(digest, node["made"])
-
-    def save(self, store: FileWriter) -> None:
-        """Into a member's folder."""
-        store.write(SHARD, as_json({"digests": [self.digest], "made": self.made}))
+if TYPE_CHECKING:
+    from agt.models.box import BoxModel
+    from agt.models.linear import LinearModel
 
 
 @dataclass(frozen=True)
-class EnsembleModel(Trained):
-    """Members trained alike on disjoint shards.
+class RemovableWeights:
+    """The weights of a head that records can be removed from, and the noise that hides removals.
 
     Attributes:
-        members: their models.
-        shards: what each was trained on; none of a model read back.
+        weight: [J, d] before noise.
+        served: [J, d] what answers.
+        sigma: standard deviation of each coordinate of the noise; 0: there is none.
+        drawn: the noise is the operating system's; False: a recorded seed's, which repeats itself.
+        distance: bound on how far ``weight`` is from the exact minimiser, l2.
+        gradient: (features [n, ...], labels [n]) -> [J, d] the gradient of their loss at ``weight``.
     """
 
-    members: tuple[Any, ...]
-    shards: tuple[ShardRecord, ...] = ()
-
-    @classmethod
-    def fit(
-        cls,
-        kind: MemberKind,
-        problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
-    ) -> "EnsembleModel":
-        """Train every member, several processes at once."""
-        trained = fit_members(kind, problem, range(problem.settings.ensemble.members), on_progress, checkpoints)
-        return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
-
-    @classmethod
-    def load(cls, kind: MemberKind, problem: Problem, shelf: FileReader) -> "EnsembleModel":
-        """Read every member back."""
-        return cls(problem, tuple(load_members(kind, problem, shelf, range(problem.settings.ensemble.members))))
-
-    def save(self, store: FileWriter) -> None:
-        """members/000/..., each as a run without an ensemble keeps its model."""
-        for index, member in enumerate(self.members):
-            member.save(store.part(member_folder(index)))
-
-    def save_shards(self, store: FileWriter) -> None:
-        """Beside the members, in the run they were trained in: a model that travels takes no digests of records along."""
-        for index, shard in enumerate(self.shards):
-            shard.save(store.part(member_folder(index)))
-
-    @property
-    def plan(self) -> BatchPlan:
-        """The first member's batch plan; all are alike but for what an undeclared size would make of them."""
-        return self.members[0].plan
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
-        touches, count = RELATIONS[self.settings.relation.name].touches, len(self.members)
-        changed = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
-        dealt = proved(f"members' shards by keyed hash of the unit's id, {count} of them: one k can change {changed}")
-        conditions: tuple[Condition, ...] = self.members[0].conditions
-        facts = {"b": dealt}
-        if self._clip is not None:
-            facts["c"] = proved(f"margins clipped to {self._clip:g}, {REACH} edits looked at")
-        return tuple(c.and_(facts[c.letter]) if c.letter in facts else c for c in conditions)
-
-    @property
-    def metrics(self) -> dict[str, float | int | str]:
-        """The first member's, and how many there are."""
-        return {**self.members[0].metrics, "members": len(self.members)}
-
-    @property
-    def farthest(self) -> int:
-        """As far as all members together reach, or a vote of margins looks; and as many votes as there are.
-
-        That covers votes of single edits: ``per_k`` being exactly two of theirs, a linear head withstands at most
-        int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``farthest`` >= int(s) + 2. So the vote's L < F / 2 <=
-        sum (2 int(s) + 4) / 2, which is the sum of int(s) + 2.
-        """
-        if self._clip is not None:
-            return max(REACH, len(self.members))
-        return sum(member.farthest + 1 for member in self.members)
-
-    @property
-    def _clip(self) -> float | None:
-        """Of a vote of margins; None: it is one of labels."""
-        return self.settings.ensemble.margin_clip
-
-    @property
-    def _touches(self) -> int:
-        return RELATIONS[self.settings.relation.name].touches
-
-    def check(self, features: np.ndarray) -> None:
-        """As every member does: they are alike but for their parameters."""
-        self.members[0].check(features)
-
-    def predict(self, features: np.ndarray) -> np.ndarray:
-        """[n] int64: the vote's labels, ties to the smaller class."""
-        if self._clip is not None:
-            return self._summed(features, self._clip)[0]
-        labels = np.stack([member.predict(features) for member in self.members])
-        return certified_vote(labels, np.zeros_like(labels), self.problem.classes, touches=self._touches).prediction
-
-    def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] of two classes: share of votes for class 1, less a half, or the mean of the clipped margins; else each
-        class's share less the best other's."""
-        if self._clip is not None:
-            return self._summed(features, self._clip)[1][None]
-        labels = np.stack([member.predict(features) for member in self.members])
-        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
-        if len(shares) == 2:
-            return shares[1:] - 0.5
-        return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
-
-    def _summed(self, features: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
-        """``margin_labels`` of some queries."""
-        least = self.settings.kgrid.ks[:1]  # bounds at one k, as none of them is looked at
-
-        def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            return margin_labels([member.envelope(features[rows], least).margin for member in self.members], clip)
-
-        labels, means = zip(*group().shared(len(features), ROWS, work), strict=True)
-        return np.concatenate(labels), np.concatenate(means)
-
-    def certify(
-        self,
-        features: np.ndarray,
-        ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Certificates:
-        """Certify every member, then the vote."""
-        certificates, edits, count = [], [], len(self.members)
-        for done, member in enumerate(self.members, start=1):
-            single = member.by_edit
-            certificates.append(member.certify(features, ks))
-            edits.append(certificates[-1] if single is member else single.certify(features, ks))
-            on_progress(Progress(done, count, done, count))
-        known = vote(certificates, edits, self.problem.classes)
-        return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
-
-    def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
-        """The vote of margins with its distance in records, and in steps of the grid: on a dense one the first is both."""
-        grid = self.settings.kgrid
-        by_distance = self._margin_vote(features, ks, clip, steps=False)
-        if ks is None and grid.dense:
-            return by_distance, by_distance
-        return by_distance, self._margin_vote(features, grid.ks if ks is None else ks, clip, steps=True)
-
-    def _margin_vote(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, steps: bool) -> Vote:
-        """Of as many queries at once as the working memory takes."""
-        at_once = max(1, self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH))
-
-        def work(rows: slice) -> Vote:
-            if steps:
-                some = [member.envelope(features[rows], ks) for member in self.members]
-            else:
-                some = [member.by_edit.envelope(features[rows], ks).by_record(REACH) for member in self.members]
-            return margin_vote(some, clip, touches=self._touches)
-
-        return Vote.joined([*group().shared(len(features), at_once, work)])
-
-
-def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
-    """The vote's certificates from the members', and from those that count single edits where a member has such."""
-    labels = np.stack([c.prediction for c in members])
-    distances, costs = (np.stack([c.stable_distance for c in each]) for each in (members, edits))
-    steps = np.stack([grid_index(c.ks, c.certified) for c in members])
-    touches = RELATIONS[members[0].relation].touches
-    priced = [c.prices for c in edits if c.prices is not None]
-    prices = np.stack(priced, axis=1) if len(priced) == len(edits) else None
-    by_distance = certified_vote(labels, costs, classes, touches=touches, prices=prices)
-    by_steps = certified_vote(labels, steps, classes, touches=touches)
-    return VoteCertificates.of_members(members[0].relation, by_distance, by_steps, labels, distances, classes)
-
-
-def fit_members(
-    kind: MemberKind,
-    problem: Problem,
-    which: Sequence[int],
-    on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
-) -> list[tuple[Any, ShardRecord]]:
-    """Train some members, several processes at once.
-
-    Args:
-        which: the members.
-        on_progress: called after every member.
-        checkpoints: what a killed run goes on from.
-    """
-    dataset, ensemble = problem.dataset, problem.settings.ensemble
-    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem))
-
-    def on_done(done: int) -> None:
-        on_progress(Progress(done, len(which), done, len(which)))
-
-    return train_members(member, problem.recipe, dataset.train, ensemble, on_done, checkpoints, which)
-
-
-def load_members(kind: MemberKind, problem: Problem, shelf: FileReader, which: Sequence[int]) -> list[Any]:
-    """Read some members back."""
-    dataset, ensemble = problem.dataset, problem.settings.ensemble
-    home = shards(dataset.train.units, ensemble)
-    share = None if dataset.declared_size is None else dataset.declared_size / ensemble.members
-    members = []
-    for index in which:
-        shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
-        count = problem.records[index] if isinstance(problem.records, tuple) else None
-        members.append(kind.load(problem.on(shard, count), shelf.part(member_folder(index))))
-    return members
-
-
-def made_by(problem: Problem) -> dict[str, object]:
-    """What the bits of a model, or of members, that are trained now depend on beside settings and records."""
-    compute, box = problem.settings.compute, problem.settings.certificate.boxes
-    initial = {"the initial parameters": initial_digest(problem)} if box else {}
-    cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}
-    return {**surroundings(compute.device, compute.threads), **cut, **initial}
-
-
-def _fit_member(
-    kind: MemberKind,
-    problem: Problem,
-    made: Mapping[str, object],
-    recipe: Recipe,
-    records: Records,
-    checkpoints: Checkpoints,
-) -> tuple[Any, ShardRecord]:
-    """Train one member in a process of its own; what it sends back holds the model and no data."""
-    settings = replace(problem.settings, compute=recipe.compute)
-    shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
-    model = replace(kind.fit(shard, checkpoints=checkpoints), problem=problem)
-    return model, ShardRecord(fingerprint(records), made)
-
-
-FORMAT = 1
-PARTS: dict[str, type[Any]] = {
-    "training": TrainingConfig,
-    "relation": RelationConfig,
-    "kgrid": KGridConfig,
-    "ensemble": EnsembleConfig,
-}
-
-
-def describe(problem: Problem) -> dict[str, Any]:
-    """What ``problem_of`` reads back, to be written as JSON."""
-    settings = problem.settings
-    return {
-        "format": FORMAT,
-        **describe_dataset(problem),
-        "choices": asdict(settings.choices),
-        "settings": {part: asdict(getattr(settings, part)) for part in (*PARTS, "certificate")},
-        "head": _head(problem),
-    }
-
-
-def describe_dataset(problem: Problem) -> dict[str, Any]:
-    """What ``dataset_of`` reads back: a part of the same."""
-    dataset = problem.dataset
-    return {
-        "shape": dataset.train.features.shape[1:],
-        "names": dataset.classes,
-        "declared_size": dataset.declared_size,
-        "records": None if dataset.declared_size is not None else problem.counts,
-        "selection": asdict(dataset.selection),
-        "preprocessing": asdict(dataset.preprocessing),
-        "size": None if dataset.size is None else asdict(dataset.size),
-        **({"label_free": True} if dataset.label_free else {}),
-        **({"units": True} if dataset.train.units_named else {}),
-    }
-
-
-def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
-    """The problem that was described, without its records.
-
-    Raises:
-        ConfigError: another format, or settings that this version refuses.
-        ValueError, TypeError, KeyError: no description.
-    """
-    if node["format"] != FORMAT:
-        raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
-    kept, head = node["settings"], node["head"]
-    settings = Settings(
-        model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
-        compute=compute,
-        certificate=certificate_config(kept["certificate"]),
-        noise=None,
-        choices=Fact(**node["choices"]),
-        **{part: validate(kind, kept[part], part) for part, kind in PARTS.items()},
-    )
-    dataset, records = dataset_of(node, "arrays")
-    return Problem(dataset, settings, records=records)
-
-
-def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple[int, ...] | None]:
-    """The dataset that was described, without its records; and how many there were, as ``Problem.records`` has it.
-
-    Args:
-        name: what tables call it.
-
-    Raises:
-        ValueError, TypeError, KeyError: no description.
-    """
-    size, declared = node["size"], node["declared_size"]
-    records = tuple(node["records"]) if isinstance(node["records"], list) else node["records"]
-    counts = records if isinstance(records, tuple) else (records,)
-    if declared is None and not all(type(count) is int and count >= 0 for count in counts):
-        raise ValueError(f"records is {records!r}")
-    if declared is not None and not (type(declared) in (int, float) and declared >= 0):
-        raise ValueError(f"declared_size is {declared!r}")
-    if (declared is None) == (records is None):
-        raise ValueError("either declared_size or records is a number")
-    nobody = query_records(np.empty((0, *node["shape"])))
-    nobody = replace(nobody, units=nobody.ids.copy()) if node.get("units") is True else nobody
-    dataset = Dataset(
-        name=name,
-        classes=tuple(node["names"]),
-        train=nobody,
-        test=nobody,
-        declared_size=declared,
-        scaling={},
-        selection=grounds_of(node["selection"]),
-        preprocessing=grounds_of(node["preprocessing"]),
-        size=None if size is None else Fact(**size),
-        label_free=node.get("label_free") is True,
-        shard=True,
-    )
-    return dataset, records
-
-
-def _head(problem: Problem) -> dict[str, Any]:
-    head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
-    if type(head) is HeadConfig:
-        return {"hidden": head.hidden, "activation": head.activation}
-    return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
-
-
-def _own(layers: LayerList) -> OwnNetwork:
-    return OwnNetwork(partial(from_layers, layers), "the network given")
+    weight: np.ndarray
+    served: np.ndarray
+    sigma: float
+    drawn: bool
+    distance: float
+    gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Model(Protocol):
@@ -444,12 +70,17 @@ class Model(Protocol):
         """What may be said of noise that hides removals, a line each."""
 
     @property
-    def linear_head(self) -> LinearModel | None:
+    def linear_head(self) -> "LinearModel | None":
         """Itself, where it is one linear head, whose weights may be released with noise."""
 
     @property
-    def release_head(self) -> LinearModel | None:
-        """The linear head whose problem can be solved anew for a release: itself; beside votes, one on their records."""
+    def boxed_network(self) -> "BoxModel | None":
+        """Itself, where it is one network with a box for each parameter, whose steps may carry noise."""
+
+    @property
+    def release_head(self) -> "LinearModel | None":
+        """The linear head whose problem can be solved anew for a release: itself; beside votes, one on
+        their records."""
 
     @property
     def instant(self) -> bool:
@@ -475,6 +106,9 @@ class Model(Protocol):
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
 
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] how likely, or how often voted for, each class is (agt/models/shares.py): the same scale of every kind."""
+
     def certify(
         self,
         features: np.ndarray,
@@ -488,70 +122,140 @@ class Model(Protocol):
             on_progress: called after every block of queries, or every member of an ensemble.
         """
 
+    @property
+    def member_models(self) -> "tuple[Model, ...]":
+        """The models of an ensemble's members; itself, of a single model."""
 
-Kind = type[BoxModel] | type[LinearModel] | type[VotesModel] | type[OwnVotesModel]
-KINDS: dict[type[Any], Kind] = {
-    BoxConfig: BoxModel,
-    StabilityConfig: LinearModel,
-    ErmConfig: LinearModel,
-    RemovalConfig: RemovalModel,
-    VotesConfig: VotesModel,
-    OwnVotesConfig: OwnVotesModel,
-}
-"""The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
+    @property
+    def counting_single_edits(self) -> "Model":
+        """The same model, its certificates counting single edits where one k is two of them."""
 
+    @property
+    def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """[n, ...] features -> [n, w] those that a head or members see; None: the features themselves."""
 
-def kind_of(settings: Settings) -> Kind:
-    """What is trained with these settings."""
-    flips = settings.certificate.votes and RELATIONS[settings.relation.name].labels
-    return FlipModel if flips else KINDS[type(settings.certificate)]
+    @property
+    def removable_weights(self) -> RemovableWeights | None:
+        """The weights that the kind's own method removes records from; None: it has none."""
 
+    @property
+    def keeps_draws(self) -> bool:
+        """Whether it keeps the noise that its training drew, so that a neighbour can meet the same."""
 
-def fit(
-    problem: Problem,
-    on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
-) -> Model:
-    """Train the kind of model that ``problem.settings.certificate`` names; go on from its checkpoints, if it has any.
+    def with_draws(self, problem: Problem) -> "Model":
+        """Return what training on a problem's records gives with the noise that this model met."""
 
-    Raises:
-        ConfigError: a process that shares the work has other data or settings, or computes by other means.
-        DataError: memory-mapped records were edited meanwhile.
-    """
-    problem.dataset.check_unchanged()
-    model = _fit(problem, on_progress, checkpoints)
-    problem.dataset.check_unchanged()
-    return model
+    def with_problem(self, problem: Problem) -> Self:
+        """Return the same parameters as the model of another problem, such as one without records."""
 
+    def has_features_of(self, dataset: Dataset) -> bool:
+        """Return whether its public features are those that a dataset's public rows make."""
 
-def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
-    if group().size > 1:
-        group().agree(_agreed(problem))
-        checkpoints = Common(group(), checkpoints)
-    kind = kind_of(problem.settings)
-    if problem.settings.ensembled:
-        return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
-    return kind.fit(problem, on_progress, checkpoints)
+    def save_shards(self, writer: FileWriter) -> None:
+        """Write what each member of an ensemble was trained on, where there are any."""
 
+    def member_margins(self, features: np.ndarray) -> np.ndarray:
+        """Return [T, lines, n] margins of each member; of members that only vote, 1 or -1."""
 
-def _agreed(problem: Problem) -> dict[str, object]:
-    """All that the bits of a training depend on, under words for a message."""
-    noise = asdict(problem.settings.noise) if problem.settings.noise else None
-    settings = flat({**describe(problem), "noise": noise})
-    return {
-        **settings,
-        **made_by(problem),
-        "the number of PyTorch's threads": torch.get_num_threads(),
-        "the data's digest": problem.dataset.digest,
-    }
+    def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
+        """Return bounds on the margin of two classes at each k, for a vote of margins.
+
+        Args:
+            features: [n, ...] queries.
+            ks: at these k; None: at every k that a vote of margins looks at.
+
+        Raises:
+            ConfigError: nothing bounds the margins of this kind.
+        """
 
 
-def load(problem: Problem, shelf: FileReader) -> Model:
-    """Read back a model that was trained on this problem."""
-    kind = kind_of(problem.settings)
-    if problem.settings.ensembled:
-        return EnsembleModel.load(kind, problem, shelf)
-    return kind.load(problem, shelf)
+@dataclass(frozen=True)
+class Trained:
+    """What a ``Model`` says where its kind has nothing else to say."""
+
+    problem: Problem
+    instant: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> Settings:
+        """The problem's."""
+        return self.problem.settings
+
+    @property
+    def noise(self) -> NoisePlan | None:
+        """None: training drew none."""
+        return None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """No noise hides removals."""
+        return ()
+
+    @property
+    def linear_head(self) -> "LinearModel | None":
+        """None: it is not one linear head."""
+        return None
+
+    @property
+    def boxed_network(self) -> "BoxModel | None":
+        """None: it has no boxes, or several networks."""
+        return None
+
+    @property
+    def release_head(self) -> "LinearModel | None":
+        """None: there is no such head."""
+        return None
+
+    @property
+    def member_models(self) -> tuple[Model, ...]:
+        """Itself."""
+        return (self,)  # type: ignore[return-value]  # a subclass has the rest of Model
+
+    @property
+    def counting_single_edits(self) -> Self:
+        """Itself: nothing is known of single edits."""
+        return self
+
+    @property
+    def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """None: it sees the features themselves."""
+        return None
+
+    @property
+    def removable_weights(self) -> RemovableWeights | None:
+        """None: the kind has no method of erasure of its own."""
+        return None
+
+    @property
+    def keeps_draws(self) -> bool:
+        """False: training drew nothing, or what it drew is not kept."""
+        return False
+
+    def with_draws(self, problem: Problem) -> Model:
+        """Raise ConfigError: no draws are kept."""
+        raise ConfigError(f"certificate={self.settings.certificate.name} keeps no draws of its training")
+
+    def with_problem(self, problem: Problem) -> Self:
+        """Return the same parameters as the model of another problem."""
+        return replace(self, problem=problem)
+
+    def has_features_of(self, dataset: Dataset) -> bool:
+        """Return True: no public rows make its features."""
+        return True
+
+    def save_shards(self, writer: FileWriter) -> None:
+        """Write nothing: it is no ensemble."""
+
+    def member_margins(self, features: np.ndarray) -> np.ndarray:
+        """Return [T, lines, n] the margins of each member."""
+        return np.stack([member.margins(features) for member in self.member_models])
+
+    def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
+        """Raise ConfigError: nothing bounds its margins."""
+        raise ConfigError(
+            f"ensemble.vote=margins: nothing bounds the margins of certificate="
+            f"{self.settings.certificate.name}: use ensemble.vote=labels"
+        )
 
 
 def accuracy(model: Model, records: Records) -> float:

@@ -17,21 +17,23 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.models.closed_form import read_features
 from agt.models.features import FeatureMap
-from agt.models.linear import read_features
+from agt.models.kind import UnreadReason
 from agt.models.store import FEATURES, FileReader, FileWriter, check_constants, read_tensors, write_tensors
-from agt.models.votes import CONSTANTS, Votes
+from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
-from agt.settings import FeaturesConfig, OwnVotesConfig
+from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, check_again, seed_of, single_threaded, unused_copy
@@ -46,22 +48,25 @@ class OwnVotesModel(Votes):
 
     Attributes:
         raised: [T] uint8: whether the learner raised on a member's shard.
+        config: the settings, which name the learner.
         members: who answers; none of a model read back.
         ballots: the votes so far, by a query's digest: [T] int16.
     """
 
     raised: np.ndarray
+    config: "OwnVotesKind"
     members: tuple[Member, ...] = ()
     ballots: dict[bytes, np.ndarray] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
+    def untrained(cls, config: "OwnVotesKind", problem: Problem, features: FeatureMap) -> Self:
         """No members."""
-        return cls(problem, features, np.zeros(problem.settings.ensemble.members, dtype=np.uint8))
+        return cls(problem, features, np.zeros(problem.settings.ensemble.members, dtype=np.uint8), config)
 
     @classmethod
     def fit(
         cls,
+        config: "OwnVotesKind",
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
@@ -72,8 +77,8 @@ class OwnVotesModel(Votes):
             ConfigError: the learner is not at hand, or cannot be used.
             UnsoundError: it is no function of its shard.
         """
-        features, records = FeatureMap.of(problem.settings.certificate.features, problem.dataset), problem.dataset.train
-        model = cls.untrained(problem, features)
+        features, records = FeatureMap.of(config.features, problem.dataset), problem.dataset.train
+        model = cls.untrained(config, problem, features)
         learner = model._learner
         unused = unused_copy(learner)  # whatever it keeps of its trainings stays here
         learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
@@ -114,14 +119,10 @@ class OwnVotesModel(Votes):
     def _learner(self) -> Learner:
         if self.settings.learner is None:
             raise ConfigError(
-                f"certificate.learner: {self._config.learner['_target_']} is known by its name alone here, and what a "
+                f"certificate.learner: {self.config.learner['_target_']} is known by its name alone here, and what a "
                 "record names is not imported: agt train takes it from its own line, agt.fit from learner="
             )
         return self.settings.learner
-
-    @property
-    def _config(self) -> OwnVotesConfig:
-        return cast(OwnVotesConfig, self.settings.certificate)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] float64: the features as they are, unless a map is in front of them."""
@@ -130,7 +131,7 @@ class OwnVotesModel(Votes):
 
     @property
     def _plain(self) -> bool:
-        return self._config.features == FeaturesConfig()
+        return self.config.features == FeaturesConfig()
 
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width, and for one that nobody is left to answer."""
@@ -157,9 +158,9 @@ class OwnVotesModel(Votes):
         return np.array([self.ballots[name] for name in names], dtype=np.int16).reshape(-1, self.farthest).T
 
     @classmethod
-    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+    def load(cls, config: "OwnVotesKind", problem: Problem, shelf: FileReader) -> Self:
         """Read the votes back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
-        model, count = cls.untrained(problem, read_features(problem, shelf)), shelf.json(CONSTANTS).get("queries")
+        model, count = cls.untrained(config, problem, read_features(problem, shelf)), shelf.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
             raise UnsoundError(f"{shelf.folder}/{CONSTANTS}: queries is {count!r}: train again")
         zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
@@ -189,13 +190,13 @@ class OwnVotesModel(Votes):
         """The public constants, as in votes.json, and how many queries are answered."""
         ensemble, relation = self.settings.ensemble, self.settings.relation.name
         public = {"members": ensemble.members, "key": ensemble.key, "relation": relation}
-        return {**public, "learner": dict(self._config.learner), "queries": len(self.ballots)}
+        return {**public, "learner": dict(self.config.learner), "queries": len(self.ballots)}
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
         """By declaration."""
         function = declared(
-            f"the learner {self._config.learner['_target_']} (certificate.learner) is deterministic to the last bit, sees "
+            f"the learner {self.config.learner['_target_']} (certificate.learner) is deterministic to the last bit, sees "
             f"its own shard alone and labels each query alone; {min(AGAIN, self.farthest)} members were trained again in a "
             "fresh process and gave the same labels, which proves nothing",
             "it draws from anything but its random_state, reads a clock, a file, another shard or what it learnt before, "
@@ -214,3 +215,55 @@ class OwnVotesModel(Votes):
 def _digests(phi: np.ndarray) -> list[bytes]:
     """What queries [n, w] float64 are known by."""
     return [sha256(row.tobytes()).digest() for row in phi + 0.0]  # -0.0 is 0.0
+
+
+@schema
+class OwnVotesKind(VotingKind):
+    """Votes of members by any deterministic learner (training/learners.py).
+
+    Attributes:
+        features: the public feature map in front of it; none at all: features as they are.
+        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that reads these settings.
+        strength: not read; it stands in every configuration of votes.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Mapping[str, Any] = Field(default_factory=dict)
+    strength: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner.get("_target_"), str):
+            raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
+
+    @classmethod
+    def reads(cls, node: Mapping[str, Any]) -> bool:
+        """Return whether settings are of votes by a learner of the user's own, which a mapping names."""
+        return super().reads(node) and isinstance(node.get("learner"), Mapping)
+
+    @property
+    def unread_settings(self) -> Mapping[str, UnreadReason]:
+        """The strength too: the learner has settings of its own."""
+        return {**super().unread_settings, "certificate.strength": "own learner"}
+
+    def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
+        """Return votes by another learner of the user's own. Raises ConfigError: it is none."""
+        own = Learner.of(learner)
+        return replace(self, learner=own.described), own
+
+    def import_learner(self) -> Learner:
+        """Return the learner that the settings name. Raises ConfigError: it cannot be imported."""
+        return Learner.named(self.learner, "certificate.learner")
+
+    def fit(
+        self,
+        problem: Problem,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> OwnVotesModel:
+        """Train every member; raises as ``OwnVotesModel.fit``."""
+        return OwnVotesModel.fit(self, problem, on_progress, checkpoints)
+
+    def load(self, problem: Problem, reader: FileReader) -> OwnVotesModel:
+        """Read the votes back; raises as ``OwnVotesModel.load``."""
+        return OwnVotesModel.load(self, problem, reader)

@@ -48,6 +48,7 @@ COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
 _DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}  # which alone have such a constant
 _NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
+_ANSWER_METRICS = {"n_queries", "proved", "simulated"}  # beside which a record of answers shows the noise
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
@@ -66,6 +67,8 @@ class Released(Protocol):
     @property
     def described(self) -> dict[str, float]: ...
     @property
+    def mechanism(self) -> str: ...
+    @property
     def simulated(self) -> bool: ...
 
 
@@ -80,8 +83,10 @@ class Portable:
         features: the public feature map.
         dtype: of its results.
         weight: [1 or classes, outputs] float64.
-        noise: the guarantee's parameters, sigma, the lattice's step, and tilt or gram (``ReleasedWeights``).
+        noise: the guarantee's parameters, sigma, the lattice's step, and the mechanism's other constants, by name
+            (``ReleasedWeights.described``).
         words: all that may be said of the release, a line each, the claim first.
+        mechanism: the name of what released them.
     """
 
     name: str
@@ -92,6 +97,7 @@ class Portable:
     weight: np.ndarray
     noise: Mapping[str, float]
     words: tuple[str, ...]
+    mechanism: str
 
     @classmethod
     def of(cls, model: "LinearModel", released: Released, source: Mapping[str, Any], words: Sequence[str]) -> "Portable":
@@ -111,7 +117,8 @@ class Portable:
         dataset = model.problem.dataset
         name, dtype = str(source.get("name") or dataset.name), model.settings.training.dtype
         classes, noise = dataset.classes, released.described
-        return cls(name, classes, kept, model.features, dtype, released.weight, noise, tuple(words))
+        said = tuple(words)
+        return cls(name, classes, kept, model.features, dtype, released.weight, noise, said, released.mechanism)
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
         """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
@@ -130,6 +137,8 @@ class Portable:
             "bias": config.bias,
             **self._formula,
         }
+        if self.mechanism != drawn_by(self.noise):
+            described["mechanism"] = self.mechanism
         matrices: dict[str, Any] = self.features.matrices
         np.savez(arrays, weight=self.weight, **matrices)
         files = {
@@ -198,12 +207,9 @@ class Portable:
             what = str(error) or "it takes more memory than there is"
             raise ConfigError(f"release={shelf.folder}: cannot be read ({what}): made by another version?") from None
         classes, words = tuple(node["classes"]), tuple(node["words"])
-        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words)
-
-    @property
-    def mechanism(self) -> str:
-        """The name of what released them."""
-        return drawn_by(self.noise)
+        noise = node["noise"]
+        mechanism = node.get("mechanism") or drawn_by(noise)
+        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, noise, words, mechanism)
 
     def queries(self) -> DataSource:
         """What reads files of queries.
@@ -242,7 +248,7 @@ class Portable:
 
 
 def drawn_by(noise: Mapping[str, Any]) -> str:
-    """The name of the mechanism whose noise, or other constants, these are."""
+    """Return the name of the mechanism that these constants tell; release.json records every other one."""
     return next((name for key, name in _DRAWN_BY.items() if key in noise), "release_weights")
 
 
@@ -292,7 +298,13 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
     if rows != len(node["classes"]) and (rows, len(node["classes"])) != (1, 2):
         raise ValueError(f"{len(node['classes'])} classes, and weights of {rows}")
     numbers = all(type(number) in (int, float) and isfinite(number) for number in noise.values())
-    if not {"sigma", "step"} <= set(noise) <= _NOISE or not numbers:
+    mechanism = node.get("mechanism", drawn_by(noise))
+    if not isinstance(mechanism, str) or not mechanism.isidentifier():
+        raise ValueError(f"mechanism is {mechanism!r}, no name")
+    known = set(noise) <= _NOISE
+    if "mechanism" in node:  # which agt may never have heard of
+        known = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & set(noise)
+    if not {"sigma", "step"} <= set(noise) or not known or not numbers:
         raise ValueError("noise is described by other numbers")
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
         raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")

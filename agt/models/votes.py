@@ -1,7 +1,7 @@
 """Many small models on disjoint shards, answering by certified vote: ``certificate=votes`` (method.md 12).
 
-A member that is a function of its own shard alone needs no certificate: its distance is 0 (certificates/votes.py,
-``plain_vote``). What makes it one, to the last bit: training/ridge.py, and a shard's order, which is that of its ids.
+What makes a member a function of its own shard, to the last bit: training/ridge.py, and a shard's order, which is that of
+its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public constants
 Under relation=flip (``FlipModel``) beside them, for the data owner alone:
@@ -12,118 +12,41 @@ flips.safetensors                    of each record "pulls" [n, width] int32, wh
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, NamedTuple, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, named, symmetric_fact
+from agt.certificates.conditions import Condition
 from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
-from agt.certificates.votes import Vote, VoteCertificates, certified_vote, count_votes, plain_vote
+from agt.certificates.votes import Vote, VoteCertificates, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import UnsoundError
-from agt.facts import Fact, grounds, proved
+from agt.facts import Fact, proved
+from agt.models.closed_form import read_features
+from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap, whole
-from agt.models.linear import ClosedFormModel, LinearModel, read_features
+from agt.models.linear import LinearModel
+from agt.models.own_votes import OwnVotesKind
+from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_tensors
+from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.settings import BatchConfig, ErmConfig, TrainingConfig, VotesConfig
+from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
-from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig
+from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, counted
 from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
 
-CONSTANTS = "votes.json"
 _FLIP_BYTES = 48  # of working memory for each query and record of a member
-
-
-@dataclass(frozen=True)
-class Votes(ClosedFormModel):
-    """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
-
-    @property
-    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Why each is one, by the letters of the conditions that ask."""
-        raise NotImplementedError
-
-    def labels(self, phi: np.ndarray) -> np.ndarray:
-        """[T, n] int16: each member's label of each query."""
-        raise NotImplementedError
-
-    def _dealt(self, records: Records) -> Iterator[Records]:
-        """The records of each member, in the order of their ids. Raises ConfigError: a unit has too many rows."""
-        check_unit_rows(records.units, self.settings.relation.unit_rows)
-        home = shards(records.units, self.settings.ensemble)
-        order = np.lexsort((records.ids, home))
-        ends = np.searchsorted(home[order], np.arange(self.settings.ensemble.members + 1))
-        return (records.take(order[start:end]) for start, end in pairwise(ends))
-
-    @property
-    def training(self) -> TrainingConfig:
-        """The settings, of which members take none but the precision of features."""
-        return self.settings.training
-
-    @property
-    def plan(self) -> BatchPlan:
-        """Every record once; nothing is divided by the normaliser."""
-        return BatchPlan.of(BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on)
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g."""
-        settings, dataset, facts = self.settings, self.problem.dataset, self.member_facts
-        members, touches = settings.ensemble.members, RELATIONS[settings.relation.name].touches
-        moved = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
-        dealt = f"members' shards by keyed hash of the unit's id, {members} of them: one k can change {moved}"
-        found = {
-            "a": grounds(proved("counted exactly: every integer k at once, whatever grid is shown")),
-            "b": dataset.selection.and_(proved(dealt), *facts["b"]),
-            "c": grounds(*facts["c"]),
-            "d": grounds(proved(f"one k changes the vote of {moved}")),
-            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
-            "f": grounds(*facts["f"]),
-            "g": grounds(symmetric_fact(settings.relation)),
-        }
-        return named(found, "a record moves one vote")
-
-    @property
-    def metrics(self) -> dict[str, float | int | str]:
-        """Sizes."""
-        return {"members": self.settings.ensemble.members, "k_max": self.farthest}
-
-    @property
-    def farthest(self) -> int:
-        """As many votes as there are."""
-        return self.settings.ensemble.members
-
-    def logits(self, phi: np.ndarray) -> np.ndarray:
-        """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
-        shares = count_votes(self.labels(phi), self.problem.classes).T / self.settings.ensemble.members
-        return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
-
-    def certify(
-        self,
-        features: np.ndarray,
-        ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
-    ) -> Certificates:
-        """Stable distances of the vote; at some k, tabulated there alone and no farther than the last."""
-        relation, count = self.settings.relation.name, len(features)
-        done = counted(on_progress, count)
-        parts = group().shared(count, ROWS, lambda rows: self.labels(self.phi(features[rows])), done)
-        members = np.concatenate(list(parts), axis=1)
-        vote = plain_vote(count_votes(members, self.problem.classes), touches=RELATIONS[relation].touches)
-        if ks is not None:
-            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
-        none = np.broadcast_to(np.int64(0), members.shape)
-        return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
 
 
 @dataclass(frozen=True)
@@ -131,13 +54,14 @@ class VotesModel(Votes):
     """The members' weights [T, J, width] int32, on one feature map."""
 
     weight: Tensor
+    config: "VotesKind"
 
     @classmethod
-    def untrained(cls, problem: Problem, features: FeatureMap) -> Self:
+    def untrained(cls, config: "VotesKind", problem: Problem, features: FeatureMap) -> Self:
         """Members that saw no record."""
         outputs = 1 if problem.classes == 2 else problem.classes
         shape = (problem.settings.ensemble.members, outputs, features.outputs)
-        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape))  # takes no memory
+        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape), config)  # takes no memory
 
     def retrained(
         self,
@@ -146,10 +70,10 @@ class VotesModel(Votes):
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """Each member on the records of its shard, in the order of their ids."""
-        config, weight = cast(VotesConfig, self.settings.certificate), torch.zeros(self.weight.shape, dtype=torch.int32)
+        weight = torch.zeros(self.weight.shape, dtype=torch.int32)
         for member, (features, given) in enumerate(self._shards(records)):
             targets = targets_of(given, self.problem.classes)
-            weight[member] = torch.from_numpy(LEARNERS[config.learner](features, targets, config.strength))
+            weight[member] = torch.from_numpy(LEARNERS[self.config.learner](features, targets, self.config.strength))
             on_progress(Progress(member + 1, len(weight), member + 1, len(weight)))
         return replace(self, weight=weight)
 
@@ -158,9 +82,9 @@ class VotesModel(Votes):
         return ((whole(self.phi(some.features).astype(np.float64)), some.labels) for some in self._dealt(records))
 
     @classmethod
-    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+    def load(cls, config: "VotesKind", problem: Problem, shelf: FileReader) -> Self:
         """Read the members back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
-        model = cls.untrained(problem, read_features(problem, shelf))
+        model = cls.untrained(config, problem, read_features(problem, shelf))
         check_constants(shelf, CONSTANTS, model.constants)
         return replace(model, weight=read_tensors(shelf, MODEL, {"weight": model.weight})["weight"])
 
@@ -179,7 +103,7 @@ class VotesModel(Votes):
     def constants(self) -> dict[str, float | int | str]:
         """The public constants, as in votes.json."""
         members, key = self.settings.ensemble.members, self.settings.ensemble.key
-        config, relation = cast(VotesConfig, self.settings.certificate), self.settings.relation.name
+        config, relation = self.config, self.settings.relation.name
         learner = {} if config.learner == "ridge" else {"learner": config.learner}  # as before there was any other
         return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
 
@@ -190,9 +114,9 @@ class VotesModel(Votes):
         Raises:
             ConfigError: a setting of training that no such head takes.
         """
-        config = ErmConfig(features=self.settings.certificate.features)
-        settings = replace(self.settings, certificate=config, ensemble=EnsembleConfig())
-        return LinearModel.untrained(replace(self.problem, settings=settings), self.features)
+        certificate = ErmKind(features=self.settings.certificate.features)
+        settings = replace(self.settings, certificate=certificate, ensemble=EnsembleConfig())
+        return certificate.untrained_head(replace(self.problem, settings=settings), self.features)
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
@@ -239,7 +163,7 @@ class FlipModel(VotesModel):
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """As of votes."""
-        strength, members = cast(VotesConfig, self.settings.certificate).strength, list[Pulled]()
+        strength, members = self.config.strength, list[Pulled]()
         for features, given in self._shards(records):
             members.append(Pulled(pulls(features, strength), given))
             on_progress(Progress(len(members), len(self.weight), len(members), len(self.weight)))
@@ -251,9 +175,9 @@ class FlipModel(VotesModel):
         return replace(self, weight=torch.from_numpy(np.stack(each).astype(np.int32)), members=tuple(members))
 
     @classmethod
-    def load(cls, problem: Problem, shelf: FileReader) -> Self:
+    def load(cls, config: "VotesKind", problem: Problem, shelf: FileReader) -> Self:
         """As of votes. Raises UnsoundError as well: labels or pulls that are none, or weights that these do not make."""
-        bare = cls.untrained(problem, read_features(problem, shelf))
+        bare = cls.untrained(config, problem, read_features(problem, shelf))
         check_constants(shelf, CONSTANTS, bare.constants)
         few, width = torch.zeros((), dtype=torch.int64), bare.weight.shape[2]
         kept = read_tensors(shelf, MODEL, {"weight": bare.weight, "ends": few.expand(len(bare.weight))})
@@ -295,6 +219,12 @@ class FlipModel(VotesModel):
         if len(self.weight) > 1:
             return super().logits(phi)
         return np.ldexp(whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51)
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] of votes their shares; of one member, which has scores, their sigmoid or softmax."""
+        if len(self.weight) > 1:
+            return super().shares(features)
+        return logistic_shares(self.margins(features))
 
     @property
     def farthest(self) -> int:
@@ -338,3 +268,54 @@ class FlipModel(VotesModel):
         distances = np.stack([*map(of_others, prices, members)]) - 1
         touches = RELATIONS[self.settings.relation.name].touches
         return members, distances, certified_vote(members, distances, classes, touches=touches, prices=np.stack(prices, 1))
+
+
+@schema
+class VotesKind(VotingKind):
+    """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md section 12).
+
+    Attributes:
+        features: the public feature map in front of them.
+        learner: what each is: a ridge regression, or a logistic one, each class against the others (training/ridge.py).
+        strength: of each member's regulariser, beside a sum over the records of its shard, whose norm is at most 1.
+    """
+
+    name: Literal["votes"] = "votes"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    learner: Literal["ridge", "logistic"] = "ridge"
+    strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
+
+    @classmethod
+    def reads(cls, node: Mapping[str, Any]) -> bool:
+        """Return whether settings are of votes by a learner that agt has, which its name says."""
+        return super().reads(node) and not isinstance(node.get("learner"), Mapping)
+
+    def covers_changed_labels(self) -> bool:
+        """Return whether changed labels are counted: by ridge regressions, exactly."""
+        return self.learner == "ridge"
+
+    def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
+        """Return votes by another of agt's learners, or by one of the user's own."""
+        if isinstance(learner, str):
+            return replace(self, learner=learner), None  # type: ignore[arg-type]  # refused by name
+        own = Learner.of(learner)
+        return OwnVotesKind(features=self.features, learner=own.described), own
+
+    def fit(
+        self,
+        problem: Problem,
+        on_progress: OnProgress = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> VotesModel:
+        """Train each member on the records of its shard."""
+        features = FeatureMap.of(self.features, problem.dataset)
+        untrained = self._model_class(problem).untrained(self, problem, features)
+        return untrained.retrained(problem.dataset.train, on_progress, checkpoints)
+
+    def load(self, problem: Problem, reader: FileReader) -> VotesModel:
+        """Read the members back; raises as ``VotesModel.load``."""
+        return self._model_class(problem).load(self, problem, reader)
+
+    def _model_class(self, problem: Problem) -> type[VotesModel]:
+        flips = RELATIONS[problem.settings.relation.name].counts_label_flips
+        return FlipModel if flips else VotesModel

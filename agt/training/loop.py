@@ -7,6 +7,7 @@ k; records stream through in fragments, so that no tensor of (batch x parameters
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ from agt.bounds.rules import Gradient, Point
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
-from agt.kernels.reference import QUANTA, Extremes
+from agt.kernels.reference import Extremes
 from agt.kernels.select import pick_device, pick_kernel
-from agt.relations import RELATIONS, Sums, ball, deviations, farthest, moving, rows_at_stake
+from agt.relations import RELATIONS
+from agt.relations.relation import BoundSums
+from agt.settings import QUANTA
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
 from agt.training.recipe import Recipe
@@ -122,22 +125,19 @@ class TrainingRun:
         on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
-        training, self.radius, rule = recipe.training, recipe.relation.radius, RELATIONS[recipe.relation.name]
-        self.relation = rule if rule.features else moving(rule.name)
+        training = recipe.training
+        self.relation = RELATIONS[recipe.relation.name]
+        self.radius = recipe.relation.radius
+        self.relation.check_boxes(records.public)
         device = pick_device(recipe.compute)
         self.kernel = pick_kernel(recipe.compute)
         self.network = Network.of(head, training.loss, recipe.classes, self.kernel.products(training.product))
         check_unit_rows(records.units, recipe.relation.unit_rows)
-        if self.relation.name == "paper_privacy" and records.public.any():
-            raise ConfigError(
-                "relation=paper_privacy is unsound when public records share the batch (method.md section 2): "
-                "use relation=add_remove, or leave the public records out"
-            )
         self.records, self.training, self.on_progress, self.noise = records, training, on_progress, noise
         self.ks, self.dtype = recipe.kgrid.ks, getattr(torch, training.dtype)
         self.plan = recipe.plan(len(records))
         self.rounding = Rounding.of(self.ks, self.dtype, device, self.kernel.outward)
-        stakes = rows_at_stake(self.ks, recipe.relation.unit_rows)
+        stakes = self.relation.rows_at_stake(self.ks, recipe.relation.unit_rows)
         self.stakes = torch.tensor(stakes, device=device)
         self.point: Point = {n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()}
         self.network.check(records.features.shape[1:], self.point, "model: a record")
@@ -188,7 +188,7 @@ class TrainingRun:
         # Private records first, so that a selection over private records is a prefix.
         public = self.records.public[rows]
         rows = np.concatenate([rows[~public], rows[public]]) if public.any() else rows
-        eligible = int((~public).sum()) if self.relation.capped else at.batch
+        eligible = self.relation.eligible(public)
         moved = [self._moved_box(group, self.bound_sums(rows, eligible, group), at) for group in self.groups]
         self.bounds = moved[0] if len(moved) == 1 else _joined(moved)
         self.point = self._moved_point(total, at)
@@ -207,7 +207,7 @@ class TrainingRun:
         processes().total([*sums.values()])
         return sums
 
-    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, Sums]:
+    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
         """Parameter name -> integer sums of the bounds, for the k of ``group``.
 
         The first ``eligible`` of ``rows`` are those a selection may take.
@@ -220,31 +220,29 @@ class TrainingRun:
         for piece, x, y in self.stream.fragments(rows, eligible):
             for part, selector in zip(parts, selectors, strict=True):
                 here = slice(part.start - group.start, part.stop - group.start)
-                for near, far in self._gradients(x, y, part):
-                    parameter, d, inputs = near
+                for (parameter, d, inputs), selectable in self._record_bounds(x, y, part):
                     sums = self.kernel.bound_sum(d, inputs, self.training.product)
                     low, high = self.network.expand(parameter, *sums)
                     lower[parameter][here] += low.reshape(lower[parameter][here].shape)
                     upper[parameter][here] += high.reshape(upper[parameter][here].shape)
                     if selector and piece.start < eligible:
-                        for each in [near] if far is None else deviations(near, far, self.training.product):
-                            selector[parameter].update(each.d, each.x)
+                        for gradient in selectable:
+                            selector[parameter].update(gradient.d, gradient.x)
             self.done += len(x) * (group.stop - group.start)
             self._report()
-        batch = {n: Sums(lower[n], upper[n]) for n in lower}
+        batch = {n: BoundSums(lower[n], upper[n]) for n in lower}
         if self.relation.selects:
             counts = [self._counts(part, len(rows), eligible) for part in parts]
-            batch = {n: Sums(lower[n], upper[n], *self._selected(n, selectors, counts)) for n in lower}
+            batch = {n: BoundSums(lower[n], upper[n], *self._selected(n, selectors, counts)) for n in lower}
         processes().total([tensor for sums in batch.values() for tensor in sums if tensor is not None])
         self.done = done + len(rows) * (group.stop - group.start)
         return batch
 
-    def _gradients(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[Gradient, Gradient | None]]:
-        """``_passed`` of the records, and beside it of the balls of their features, where features move."""
-        near = self._passed(x, y, part)
-        if self.radius is None:
-            return ((each, None) for each in near)
-        return zip(near, self._passed(ball(x, self.radius, part.stop - part.start), y, part), strict=True)
+    def _record_bounds(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
+        """``_passed`` of the records, and beside it what the relation's selection takes of them."""
+        bounds_of = partial(self._passed, y=y, part=part)
+        ks = part.stop - part.start
+        return self.relation.record_bounds(bounds_of, x, ks, self.radius, self.training.product)
 
     def _passed(self, x: Tensor | Interval, y: Tensor, part: slice) -> Iterator[Gradient]:
         """Bounds on the scaled per-record gradients in each parameter, all records at once or some after others."""
@@ -258,9 +256,8 @@ class TrainingRun:
             return {}
         counts = self._counts(part, batch, eligible)
         point = self.network.collapse_point(self.point)
-        flat = self.radius is not None
-        shapes = {n: (p.numel(),) if flat or p.dim() > 2 else tuple(p.shape) for n, p in point.items()}
-        capped = self.relation.capped and not flat
+        shapes = {n: self.relation.selection_shape(p) for n, p in point.items()}
+        capped = self.relation.caps_at_zero
         return {n: self.kernel.extremes(counts, s, capped, self.training.product) for n, s in shapes.items()}
 
     def _selected(self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -268,8 +265,9 @@ class TrainingRun:
         pairs = zip(selectors, counts, strict=True)
         results = [selected_sums(processes(), selector[name], some) for selector, some in pairs]
         greatest, least = (torch.cat(tensors) for tensors in zip(*results, strict=True))
-        if self.radius is not None:
-            greatest, least = farthest(greatest, least, torch.cat(counts) * (processes().rank == 0))
+        # Counted by one process, as the sums of all are added up.
+        counted_here = torch.cat(counts) * (processes().rank == 0)
+        greatest, least = self.relation.selected_sums(greatest, least, counted_here)
         shape = self.network.collapse_point(self.point)[name].shape
         return self.network.expand(name, greatest.reshape(-1, *shape), least.reshape(-1, *shape))
 
@@ -279,7 +277,7 @@ class TrainingRun:
 
     # -- the update ------------------------------------------------------------------------------------------------
 
-    def _moved_box(self, group: slice, sums: dict[str, Sums], at: SgdStep) -> dict[str, Interval]:
+    def _moved_box(self, group: slice, sums: dict[str, BoundSums], at: SgdStep) -> dict[str, Interval]:
         """Name -> the bounds after the step, for the k of ``group``: the least parameters take the greatest direction."""
         moved = {}
         for name, bounds in part_of(self.bounds, group).items():

@@ -28,8 +28,7 @@ from torch import Tensor
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.relations import moving
-from agt.settings import Positive, RelationName, schema, validate
+from agt.settings import Positive, schema, validate
 
 SEED = "noise"  # what checkpoints call the seed of private draws
 
@@ -83,28 +82,6 @@ class NoisePlan:
     def delta(self, epsilon: float) -> float:
         """The run is (epsilon, delta)-private for every epsilon."""
         return gaussian_delta(epsilon, self.mu)
-
-
-def step_sensitivity(relation: RelationName, clip: float, parameters: int, normalizer: float, unit_rows: int = 1) -> float:
-    """Delta: how far, in l2, one unit moves one step's direction.
-
-    Args:
-        relation: which datasets are neighbours.
-        clip: gamma, elementwise.
-        parameters: P, the number of scalar parameters trained.
-        normalizer: B, a public constant.
-        unit_rows: m, the public cap on one unit's rows.
-
-    Raises:
-        ConfigError: a relation whose direction is a mean over the actual batch.
-    """
-    rule = moving(relation)
-    if rule.mean:
-        raise ConfigError(
-            f"relation={relation} divides by the actual batch, so its sensitivity depends on the data: "
-            "noise inside training needs relation=add_remove or substitute"
-        )
-    return rule.moved * unit_rows * clip * math.sqrt(parameters) / normalizer
 
 
 def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePlan:

@@ -40,15 +40,17 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import COVER, UNIT, SeededRandomness, SystemRandomness, gaussian_mu, next_up, noisy, step_of
-from agt.settings import RemovalConfig
+from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import Objective, gram, gram_rounding
 from agt.training.loop import OnProgress, Progress
@@ -60,6 +62,54 @@ STEPS = 100  # Newton steps; a dozen are usual
 POLISH = 30  # steps with the last Hessian; two or three are usual
 HALVINGS = 40
 TAIL = 64  # sigmas: no noise that is ever drawn is larger
+
+
+@schema
+class RemovalConfig:
+    """The minimiser of the regularised loss, with noise that lets records be removed later (003; training/removal.py).
+
+    Attributes:
+        loss: logistic, or least_squares; neither is clamped. Several classes: one against the others each.
+        masking: what hides a removal's error: output: noise on the weights that are served, which is proved; loss: a random
+            linear term b in the loss, as published, which is not; none: nothing, for least squares alone, whose removals
+            are exact but for rounding.
+        sigma: standard deviation of each coordinate of that noise: of a weight; of b in units of a record's gradient, where
+            1 is a common choice.
+        eps, delta: of removals: the model after them and one trained without the records are so close; unread without
+            noise.
+        bound: what a removal is charged: the bound from the data without looking at all of it again, the worst case, or
+            the residual measured in one pass.
+        factorisation: of the Hessian: maintained from removal to removal, or made anew each time.
+        tolerance: public bound on the residual that training leaves, a sum's gradient norm; a run that misses it stops.
+        features: the public feature map.
+        seed: of the noise, for simulation; None: the operating system's.
+    """
+
+    name: Literal["removal"] = "removal"
+    loss: Literal["logistic", "least_squares"] = "logistic"
+    masking: Literal["loss", "output", "none"] = "output"
+    sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
+    eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
+    bound: Literal["data", "worst", "measured"] = "data"
+    factorisation: Literal["maintained", "fresh"] = "maintained"
+    tolerance: Positive = 1e-5
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.masking == "none" and self.loss != "least_squares":
+            raise ValueError(
+                f"masking=none: removals from loss={self.loss} leave an error that nothing would hide: use "
+                "masking=output, or loss=least_squares, whose removals are exact"
+            )
+        if self.masking == "none" and (self.sigma or self.seed is not None):
+            raise ValueError("masking=none draws no noise: give sigma=0 and no seed with it")
+        if self.masking != "none" and not self.sigma:
+            raise ValueError(
+                f"sigma=0: masking={self.masking} hides a removal by noise, and without any nothing is hidden: give sigma "
+                "> 0, or masking=none with loss=least_squares"
+            )
 
 
 @dataclass(frozen=True)

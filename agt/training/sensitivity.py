@@ -51,7 +51,7 @@ import numpy as np
 
 from agt.errors import ConfigError
 from agt.numeric import COVER, UNIT, gamma_up, next_up
-from agt.relations import RELATIONS, moving
+from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
@@ -196,15 +196,8 @@ def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
     Raises:
         ConfigError: labels alone change, or the relation divides by the actual batch, whose size one record changes.
     """
-    if loss is not None and RELATIONS[relation.name].labels:
-        return 1 if loss.reach >= 1 else 2
-    rule = moving(relation.name)
-    if rule.mean:
-        raise ConfigError(
-            f"relation={relation.name} divides by the size of the actual batch, so that one record changes every other "
-            "record's weight: certificate=box alone covers that; others need relation=add_remove, substitute or remove"
-        )
-    return rule.moved * relation.unit_rows
+    gradient_norm = None if loss is None else loss.reach
+    return RELATIONS[relation.name].rows_moved(relation.unit_rows, gradient_norm)
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:

@@ -14,7 +14,7 @@ from torch import Tensor
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError
-from agt.relations import EXACT_ROWS, RELATIONS
+from agt.relations import RELATIONS
 from agt.settings import ComputeConfig
 from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
@@ -139,11 +139,7 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
             f"compute.fragment={compute.fragment} is larger than a batch may be (n_max {plan.n_max}): "
             "use compute.fragment=auto, or a smaller one"
         )
-    if RELATIONS[recipe.relation.name].mean and plan.n_max > EXACT_ROWS:
-        raise ConfigError(
-            f"relation={recipe.relation.name}: means compare exactly over at most {EXACT_ROWS} rows, and n_max is "
-            f"{plan.n_max}: use more batches, or relation=add_remove"
-        )
+    RELATIONS[recipe.relation.name].check_batches(plan.n_max)
     tensors = 6 + (4 if recipe.training.momentum else 2)  # boxes, sums, directions; buffers: both sides
     need, have = 8 * tensors * parameters * ks, device_memory(compute.device)
     if need > have:

@@ -32,8 +32,6 @@ deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 
 SHARE = 0.999  # of the largest learning rate that the proof allows
 
-CERTIFICATES = ("stability", "erm", "removal", "votes")  # that the recipe is for
-
 
 def strength(size: float, classes: int, caution: float = 1.0) -> float:
     """Lambda, in records.
@@ -46,9 +44,9 @@ def strength(size: float, classes: int, caution: float = 1.0) -> float:
     return caution * min(size / ONSET, FACTOR * math.sqrt(size)) / max(1, classes - 1)
 
 
-def check_open(training: TrainingConfig, certificate: str) -> None:
-    """Raise ConfigError where settings are left to the recipe and the certificate is not one that it knows."""
-    if training.by_recipe and certificate not in CERTIFICATES:
+def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
+    """Raise ConfigError where settings are left to the recipe, which has none for this certificate."""
+    if training.by_recipe:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
             f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: use a "
@@ -57,24 +55,41 @@ def check_open(training: TrainingConfig, certificate: str) -> None:
         )
 
 
-def settled(training: TrainingConfig, certificate: str, classes: int, size: float, unit_rows: int = 1) -> TrainingConfig:
-    """The settings with numbers for what they leave to the recipe; the same settings where they leave nothing.
+def resolve_minimiser(training: TrainingConfig, classes: int, size: float) -> TrainingConfig:
+    """Return the settings of a minimiser with numbers for what they leave to the recipe.
 
     Args:
-        training: as configured.
-        certificate: stability, erm, removal or votes.
+        training: as configured; returned as it is where it leaves nothing to the recipe.
         classes: how many there are.
         size: B: the records declared, or one member's share of them.
-        unit_rows: public cap on the rows of one unit.
     """
     if not training.by_recipe:
         return training
+    records = _counted_records(training, size)
+    force = strength(records, classes, training.caution)
+    numbers = {"weight_decay": force / records, "lr": 1.0, "epochs": 1, "batch.count": 1}
+    return with_numbers(training, numbers)
+
+
+def resolve_sgd(training: TrainingConfig, classes: int, size: float, unit_rows: int = 1) -> TrainingConfig:
+    """Return the settings of plain SGD with numbers for what they leave to the recipe.
+
+    Args:
+        training, classes, size: as for ``resolve_minimiser``.
+        unit_rows: the public cap on the rows of one unit.
+    """
+    if not training.by_recipe:
+        return training
+    records = _counted_records(training, size)
+    force = strength(records, classes, training.caution)
+    return with_numbers(training, _sgd(training, classes, force, records, unit_rows))
+
+
+def _counted_records(training: TrainingConfig, size: float) -> float:
+    """Return B: what a configured normaliser stands for, else the size given; at least 1."""
     if training.batch.normalizer is not None:
         size = training.batch.normalizer * training.batch.count
-    size = max(size, 1.0)
-    force = strength(size, classes, training.caution)
-    numbers = _sgd(training, classes, force, size, unit_rows) if certificate == "stability" else _erm(force, size)
-    return with_numbers(training, numbers)
+    return max(size, 1.0)
 
 
 def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:
@@ -89,10 +104,6 @@ def numbers_of(training: TrainingConfig, left: Iterable[str]) -> dict[str, float
     numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
     numbers["batch.count"] = training.batch.count
     return {f"recipe.{name}": numbers[name] for name in left}
-
-
-def _erm(force: float, size: float) -> dict[str, Any]:
-    return {"weight_decay": force / size, "lr": 1.0, "epochs": 1, "batch.count": 1}
 
 
 def _sgd(training: TrainingConfig, classes: int, force: float, size: float, unit_rows: int) -> dict[str, Any]:

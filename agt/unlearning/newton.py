@@ -114,11 +114,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from agt.errors import UnsoundError
 from agt.facts import Fact, proved, void
-from agt.models.features import check_norms
-from agt.numeric import COVER, UNIT, gamma_up, gaussian_delta, gaussian_epsilon, gaussian_mu, next_up, upward
-from agt.settings import RemovalConfig
+from agt.numeric import COVER, UNIT, check_norms, gamma_up, gaussian_delta, gaussian_epsilon, gaussian_mu, next_up, upward
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
-from agt.training.removal import RemovalState, spectral_norm
+from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
 from agt.unlearning.promise import Promise
 
 REFINEMENTS = 4

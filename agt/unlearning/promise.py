@@ -9,8 +9,7 @@ from pydantic import Field
 from agt.facts import Fact, Standing
 from agt.settings import schema
 
-MethodName = Literal["certificate", "newton", "sisa", "retrain"]
-METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
+MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
 
 

@@ -20,7 +20,7 @@ Formal guarantees
     Let T be the training with its settings and public constants, D the records of a state, E any of its units, m of them,
     and x a query of stable distance L >= m. Then T(D - E) gives x the label that T(D) gives it, bit for bit, if
     - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private ones); one gone and none
-      come is within one k of substitute and paper_privacy too (agt/relations.py, "One side alone";
+      come is within one k of substitute and paper_privacy too (agt/relations/relation.py, "One side alone";
       a linear head's k is two moves of one record); paper_unlearning holds for its own rule, the
       mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
@@ -64,7 +64,6 @@ Formal guarantees of ``answerable``
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -74,8 +73,8 @@ from agt.data.dataset import Dataset
 from agt.data.records import fingerprint
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact
-from agt.models.features import FeatureMap
-from agt.models.model import KINDS, EnsembleModel, ShardRecord, fit_members, load_members
+from agt.models.ensemble import EnsembleModel, ShardRecord, fit_members, load_members
+from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
@@ -122,7 +121,7 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
         CheckError: it is no ensemble, or its members depend on more than their shards.
         ConfigError: a file is missing or not what was written.
     """
-    ensemble, kind = problem.settings.ensemble, KINDS[type(problem.settings.certificate)]
+    ensemble = problem.settings.ensemble
     if not problem.settings.ensembled:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     try:
@@ -132,23 +131,20 @@ def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgres
     dealt = parts(problem.dataset.train, ensemble)
     touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
     whole = [index for index in range(ensemble.members) if index not in touched]
-    members: dict[int, Any] = dict(zip(whole, load_members(kind, problem, shelf, whole), strict=True))
+    members = dict(zip(whole, load_members(problem, shelf, whole), strict=True))
     for index, member in members.items():
         _check_features(member, problem.dataset.bare.with_shard(dealt[index], None))
     shards = dict(enumerate(kept))
-    fitted = fit_members(kind, problem, touched, on_progress)
+    fitted = fit_members(problem, touched, on_progress)
     for index, (member, shard) in zip(touched, fitted, strict=True):
         members[index], shards[index] = member, shard
     order = range(ensemble.members)
     return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), touched)
 
 
-def _check_features(member: Any, shard: Dataset) -> None:
+def _check_features(member: Model, shard: Dataset) -> None:
     """Refuse public features that are others now: a fresh member would have those of the public rows as they are now."""
-    if member.settings.certificate.boxes:
-        return
-    now, then = FeatureMap.of(member.settings.certificate.features, shard).matrices, member.features.matrices
-    if now.keys() != then.keys() or not all(np.array_equal(now[name], then[name]) for name in now):
+    if not member.has_features_of(shard):
         raise CheckError(
             "method=sisa: the public rows that the features are made from (certificate.features.public) are others now, so "
             f"every member would be: {INSTEAD}"
@@ -172,14 +168,14 @@ def gaps(
         public: whether a record that goes was declared public.
     """
     relation, reasons = RELATIONS[settings.relation.name], []
-    if settings.certificate.name not in ("box", "stability", "erm", "votes"):
+    if not settings.certificate.covers_retraining:
         name = settings.certificate.name
         reasons.append(
             f"certificates of certificate={name} are given the noise of that training, and say nothing of removals"
         )
     if settings.noise is not None:
         reasons.append("training again draws other noise than this run met (noise.epsilon)")
-    if public and relation.capped:
+    if public and relation.private_only:
         reasons.append(f"relation={relation.name} counts private records alone, and a public one is to go")
     if public and settings.certificate.features.public == "train":
         reasons.append("the features are made from public rows, one of which is to go (certificate.features.public=train)")

@@ -18,6 +18,7 @@ from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
 from agt.mechanisms.claims import Output, Release, claim, neighbours_of, of_release
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
+from agt.mechanisms.mechanism_config import TotalConfig
 from agt.models.portable import CLAIM
 from agt.numeric import SystemRandomness
 from agt.settings import build, plain_of, validate
@@ -25,7 +26,6 @@ from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unfinished
-from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED, in_brief, predict_report

@@ -11,8 +11,7 @@ from agt.data.records import DataError
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import APART, Counting
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.objective import ObjectivePerturbation
-from agt.mechanisms.planning import Offer, Plan, plan
+from agt.mechanisms.planning import Plan, PlannedRelease, plan
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.configuration import only_keys
@@ -36,7 +35,6 @@ from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 FIGURE = "accuracy_by_queries"
-_FIRST_ORDER = "; that of objective_perturbation is to first order in its noise"
 KEYS = ("eps", "delta", "queries", "mechanisms", "published", "counting")
 
 
@@ -141,7 +139,7 @@ def _say(
     console.say(f"run folder: {record.folder}")
 
 
-def offer_table(offers: Sequence[Offer]) -> pd.DataFrame:
+def offer_table(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
     """One row for each offer."""
     return pd.DataFrame(
         [
@@ -174,7 +172,7 @@ def cells(planned: Plan, majority: str | None) -> tuple[list[str], list[list[str
     return columns, [*rows, ["-", f"always '{majority}'", *[constant] * (len(columns) - 2)]]
 
 
-def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
+def _wide(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
     """Accuracy with one column for each number of queries, best mechanisms first."""
     grid = offer_table(offers).pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
     order = grid.mean(axis=1)
@@ -219,14 +217,19 @@ def plan_report(
         caption: of the figure.
     """
     evidence, always = planned.evidence, rate_words(planned.evidence.majority)
-    tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
+    offered = {offer.mechanism for offer in planned.offers}
+    first_order = "".join(
+        f"; that of {name} is to first order in its noise"
+        for name, method in planned.methods.items()
+        if method.name == "first order" and name in offered
+    )
     return document(
         f"# What private answers would cost: {plain(dataset)}",
         f"**{plain(quality.verdict or plan_words.verdict(planned))}**",
         [f"accuracy without noise {rate_words(evidence.accuracy)}; the same answer to all: {always}", *advice],
         *figures_section(dataset, {FIGURE: caption}),
         "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
-        f"{plain(queries)}, which are taken to be public{_FIRST_ORDER if tilted else ''}. Nothing was released. The plan "
+        f"{plain(queries)}, which are taken to be public{first_order}. Nothing was released. The plan "
         "itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice "
         "that looked at private data, unless what was trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",

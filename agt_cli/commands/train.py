@@ -63,9 +63,10 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     _say(record, dataset.name, words, quality, console)
     for line in unmet(model.conditions):
         console.note(line)
-    large = (dataset.declared_size or 0) >= VOTES_FROM and settings.certificate.name == "stability"
-    if large and isinstance(settings.source, Table) and len(dataset.classes) == 2:
-        console.note("certificate=votes certified more on all five tables of this kind that were tried (docs/recipe.md)")
+    other = settings.certificate.certifies_more
+    large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
+    if other and large and len(dataset.classes) == 2:
+        console.note(f"certificate={other} certified more on all five tables of this kind that were tried (docs/recipe.md)")
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
     return result | ({"words": [*words, *earlier]} if words or earlier else {})

@@ -14,12 +14,13 @@ from pydantic import Field
 from agt.data.dataset import PublicRows
 from agt.data.records import UNLABELLED, DataError, Records
 from agt.errors import ConfigError, nearest
+from agt.mechanisms.mechanism_config import TotalConfig
 from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
+from agt.models.kinds import certificate_config
 from agt.settings import schema, validate
 from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, words_of, write_experiment
 from agt_cli.configuration import chosen_options
-from agt_cli.releasing.release import TotalConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import tune_report
@@ -109,12 +110,13 @@ def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
     public features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
-    training, erm = config["training"], config["certificate"]["name"] == "erm"
-    left_open = any(value == "recipe" for value in training.values())
-    name = "caution" if left_open else "weight_decay" if erm else "epochs"
+    training = config["training"]
+    name: str = certificate_config(config["certificate"]).regularised_by
+    if any(value == "recipe" for value in training.values()):
+        name = "caution"
     for times in _TIMES:
         scaled = training[name] * times
-        yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
+        yield {f"training.{name}": max(1, round(scaled)) if name == "epochs" else scaled}
     dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
     if chosen == "none":
         yield {"certificate.features": {"map": "relu", "count": 256}}
@@ -171,13 +173,9 @@ class TuningData:
 
     def able(self, choice: Choice) -> bool:
         """Whether there are public rows enough for its landmarks."""
-        features = getattr(choice.settings.certificate, "features", None)
+        features = choice.settings.certificate.features
         try:
-            return (
-                features is None
-                or features.map != "landmarks"
-                or bool(FeatureMap.of(features, self.prepared(choice).dataset))
-            )
+            return features.map != "landmarks" or bool(FeatureMap.of(features, self.prepared(choice).dataset))
         except ConfigError:
             return False
 

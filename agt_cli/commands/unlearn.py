@@ -14,7 +14,7 @@ from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.erasure import ErasureOrder, account, account_lines, erase, rehearse, reporting_change, write
 from agt_cli.unlearn.log import By
-from agt_cli.unlearn.methods import MethodChoice
+from agt_cli.unlearn.methods import CHOICES
 
 KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "compute", "output_dir")
 FLAGS = ("forbid_retraining", "fresh", "rehearse")
@@ -27,7 +27,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
         ConfigError: by key.
     """
     only_keys(config, KEYS)
-    for key, choices, free in (("method", get_args(MethodChoice), False), ("by", get_args(By), True)):
+    for key, choices, free in (("method", CHOICES, False), ("by", get_args(By), True)):
         value = config.get(key)
         if value not in choices and not (free and value is None):
             raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")

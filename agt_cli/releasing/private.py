@@ -8,11 +8,12 @@ from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Accounting, Counting
+from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import NoLedger, payer_of
-from agt_cli.releasing.release import MechanismConfig, ReleaseRequest, TotalConfig, release_file
+from agt_cli.releasing.release import ReleaseRequest, release_file
 from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord

@@ -15,10 +15,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Any, get_args
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from agt.certificates.conditions import weaker
 from agt.data.arrays import gathered, pieces, selected
@@ -33,27 +32,23 @@ from agt.mechanisms.claims import (
     Counting,
     Labelling,
     OnProgress,
-    Output,
     Release,
     Statement,
-    WeightsMechanism,
-    head_of,
     labels_from,
     of_release,
     prepare_quantile,
     prepare_weights,
     totals_of,
 )
-from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
-from agt.mechanisms.planning import Budget, Evidence, afford, weights_on_offer
+from agt.mechanisms.mechanism_config import MechanismConfig
+from agt.mechanisms.output import Output
+from agt.mechanisms.planning import Evidence
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
+from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
 from agt.models.model import Model
 from agt.models.portable import CLAIM, Portable, check_printable
 from agt.numeric import Randomness
-from agt.settings import NonNegative, Positive, schema, validate
-from agt.targets import imported
 from agt_cli.releasing.answers import LabelTable
 from agt_cli.releasing.ledgers import ProtectedPeople
 from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
@@ -66,98 +61,7 @@ from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun
 from agt_cli.team import unshared
 
-AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
 MAX_STRETCHES_SHOWN = 5  # of rows, in a message
-
-
-@schema
-class TotalConfig:
-    """The budget of the whole call.
-
-    Attributes:
-        eps, delta: over all of its queries together.
-        queries: a public cap on how many they may be; None: as many as the file holds, its length being public.
-    """
-
-    eps: Positive | None = None
-    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
-    queries: Annotated[int, Field(ge=1)] | None = None
-
-
-@dataclass(frozen=True)
-class MechanismConfig:
-    """A mechanism whose budget is stated once: its own in mechanism.*, or one for the whole call in total.*.
-
-    Attributes:
-        kind: its class.
-        given: those of its settings that are not null.
-        total: the budget of the whole call.
-    """
-
-    kind: type[Any]
-    given: Mapping[str, Any]
-    total: TotalConfig
-
-    @classmethod
-    def of(cls, node: object, total: TotalConfig) -> "MechanismConfig":
-        """Validate what can be before any data is read.
-
-        Raises:
-            ConfigError: no mechanism, or no budget, or two.
-        """
-        if not isinstance(node, Mapping) or "_target_" not in node:
-            raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
-        kind = imported(str(node["_target_"]), "mechanism")
-        if not (isinstance(kind, type) and issubclass(kind, AnyMechanism) and hasattr(kind, "name")):  # the base has none
-            raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
-        given = {key: value for key, value in node.items() if value is not None and key != "_target_"}
-        config = cls(kind, given, total)
-        config._check_budget()
-        return config
-
-    def _check_budget(self) -> None:
-        parameters = [key for key in ("eps", "mu") if key in self.given] + (["delta"] if self.given.get("delta") else [])
-        stated = [*(f"mechanism.{key}" for key in parameters), *(["total.eps"] if self.total.eps is not None else [])]
-        labels = issubclass(self.kind, Mechanism)
-        if not stated:
-            each = "the one release" if self.releases_weights else "each query"
-            name = "mu" if "mu" in self.kind.__dataclass_fields__ else "eps"
-            name += " and mechanism.delta" if self.releases_weights and name == "eps" else ""
-            raise ConfigError(
-                f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for {each}"
-            )
-        elif parameters and self.total.eps is not None:
-            raise ConfigError(f"total.eps and mechanism.{parameters[0]} both state a budget: give one of them")
-        elif self.total.eps is None:
-            validate(self.kind, self.given, "mechanism")
-        elif not self.total.delta and (self.releases_weights or (labels and self.kind.spends is not PureDP)):
-            raise ConfigError(f"mechanism={self.kind.name} needs a delta: give total.delta (1e-5, say) as well")
-
-    @property
-    def releases_weights(self) -> bool:
-        """Whether it is weights that are released, once for any number of queries."""
-        return issubclass(self.kind, WeightsMechanism)
-
-    @property
-    def reads_records(self) -> bool:
-        """Whether they are solved anew, from the training records."""
-        return self.releases_weights and self.kind is not ReleaseWeights
-
-    def mechanism(self, classes: int, queries: int) -> AnyMechanism:
-        """The mechanism for a model of ``classes`` classes and that many queries.
-
-        Raises:
-            ConfigError: no budget per query fits the total, or the mechanism does not take that many classes.
-        """
-        eps, delta, given = self.total.eps, self.total.delta, dict(self.given)
-        if issubclass(self.kind, Mechanism):
-            classes = given.setdefault("classes", classes)
-            if eps is not None:
-                return afford(self.kind, Budget(eps, delta, self.total.queries or queries), classes)
-        elif eps is not None:
-            given |= self.kind.afford(eps, delta).parameters if self.releases_weights else {"eps": eps}
-        mechanism: AnyMechanism = validate(self.kind, given, "mechanism")
-        return mechanism
 
 
 @dataclass(frozen=True)
@@ -261,6 +165,16 @@ class Planned:
         """Draw what was paid."""
         return self.judged.draw(self.randomness)
 
+    def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
+        """Return the expected accuracy of what is released, on queries whose labels are known.
+
+        Args:
+            model: as of one process, where several share the release.
+            evidence: of these queries, with their labels.
+            features: [n, ...] of the same queries.
+        """
+        raise NotImplementedError
+
     def pay(self, wanted: int) -> bool:
         """Debit as many as the budget holds; False: it holds none."""
         try:
@@ -348,6 +262,10 @@ class Lots(Planned):
         size = self.reserved
         totals = totals_of(self.claim.guarantee, size, self.request.mechanism.total.delta) if size else ()
         return replace(self.judged, totals=totals, queries=size or None, noisy=bool(size) and self.request.noisy)
+
+    def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
+        guarantee = self.claim.guarantee
+        return evidence.expected(MECHANISMS[self.mechanism].of(guarantee, evidence.classes))
 
     def asked(self, features: np.ndarray) -> Questions:
         """Which queries [n, ...] the payer knows the answers of, and which are new."""
@@ -487,13 +405,18 @@ class PlannedWeights(Planned):
 
     def __init__(self, request: ReleaseRequest, mechanism: WeightsMechanism, randomness: Randomness) -> None:
         delta, opened = request.mechanism.total.delta, request.opened
-        rests_on = weaker(head_of(opened.model, mechanism.name).conditions, opened.conditions)
+        rests_on = weaker(mechanism.head_of(opened.model).conditions, opened.conditions)
         request = replace(request, opened=replace(opened, conditions=rests_on))
         labels_from(opened.model, opened.queries.features)  # refuses queries that the head does not take
         release = prepare_weights(opened.model, mechanism, conditions=rests_on, delta=delta)
         super().__init__(request, release, mechanism.name, randomness)
+        self.weights_mechanism = mechanism
         self.reserve_table()
         self.files += ", `released_weights.safetensors` and the folder `release`"
+
+    def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
+        head = self.weights_mechanism.head_of(model)
+        return self.weights_mechanism.expected_accuracy(head, features, evidence.labels)
 
     def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
         opened = self.request.opened
@@ -638,7 +561,7 @@ def doubt_worth(request: ReleaseRequest, planned: Planned, release: Release[Any]
     warnings, objections = list[str](), list[str]()
     if release.claim.output is not Output.NUMBER and release.claim.proved and len(planned.rows):
         try:
-            warnings, objections = _estimate_worth(request, planned.mechanism, release, planned.rows)
+            warnings, objections = _estimate_worth(request, planned)
         except Exception as error:
             warnings = [f"whether these labels are worth their budget could not be estimated ({first_line(error)})"]
     for line in warnings:
@@ -655,22 +578,17 @@ def _misfits(request: ReleaseRequest, planned: Planned) -> list[str]:
     return lines
 
 
-def _estimate_worth(request: ReleaseRequest, name: str, release: Release[Any], rows: Rows) -> tuple[list[str], list[str]]:
+def _estimate_worth(request: ReleaseRequest, planned: Planned) -> tuple[list[str], list[str]]:
     """Return (warnings for the owner alone, why labels would hardly be worth their budget, if so)."""
     opened = request.opened
     model, classes = unshared(opened.model), opened.model.problem.classes
-    records, labels, words = _sample(opened, rows)
+    records, labels, words = _sample(opened, planned.rows)
     certificates = model.certify(records.features)
     if labels is not None and len(labels) < FEW_RECORDS:
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
     evidence = Evidence.of(certificates, known, classes, request.counting)
-    weights_kind = next((kind for kind in get_args(WeightsMechanism) if kind.name == name), None)
-    if weights_kind is None:
-        share = evidence.expected(MECHANISMS[name].of(release.claim.guarantee, classes))
-    else:
-        offered = weights_on_offer(model, records.features, known, request.mechanism.given.get("weight_decay"))
-        share = offered[name].expected(release.claim.guarantee)
+    share = planned.expected_accuracy(model, evidence, records.features)
     if labels is None:  # what training recorded of the test records stands for the queries' own labels
         metrics = opened.trained.finished.metrics
         truth, verdict = metrics.get("test_accuracy", 1.0), metrics.get("test_verdict")

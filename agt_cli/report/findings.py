@@ -29,7 +29,7 @@ Words = tuple[str, ...]
 DIGITS = 3
 MOST_DIGITS = 17  # that a double has
 FAR_TIMES = 2  # times the claim: an audit that could have noticed only more says little
-PASSED = "let pass"  # what is found of a sound twin of a planted violation
+CAUGHT, PASSED = "caught", "let pass"  # what is found of a planted violation, and of a sound twin
 
 
 class Outcome(StrEnum):
@@ -205,10 +205,15 @@ class Audit:
         return tuple(finding for finding in self.findings if finding.violated)
 
     @property
+    def of_the_auditor(self) -> bool:
+        """Whether the findings are about the auditor, who was given planted violations."""
+        return all(finding.measure in (CAUGHT, PASSED) for finding in self.findings)
+
+    @property
     def verdict(self) -> str:
         """What was found, in one line."""
         tested = [finding for finding in self.findings if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)]
-        if self.kind == "selftest":
+        if self.of_the_auditor:
             return _selftest_verdict(tested)
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
         rest = f"; {counted(untested, 'attack')} not made" if untested else ""

@@ -27,18 +27,17 @@ def check_edits(run: Run, doing: str) -> None:
     """Refuse a training run whose certificates count changed labels or features, where records come and go.
 
     Raises:
-        ConfigError: it was trained with relation=flip; or with perturb, which agt audit certificate alone makes edits of.
+        ConfigError: its edits remove and add no records; agt audit certificate alone makes such edits.
     """
     from agt.relations import RELATIONS  # torch, which help and wrong paths do without
     from agt.settings import RelationConfig, validate
 
     relation = validate(RelationConfig, run.config["relation"], "relation").name
     rule = RELATIONS[relation]
-    if rule.labels or (rule.features and doing != "agt audit certificate"):
-        changed = "labels" if rule.labels else "features"
+    if not rule.moves_records and doing != "agt audit certificate":
         raise ConfigError(
-            f"run={run.folder}: relation={relation}: its certificates count changed {changed}, and {doing} adds or removes "
-            "records: train with relation=add_remove"
+            f"run={run.folder}: relation={relation}: its certificates count changed {rule.changes}, and "
+            f"{doing} adds or removes records: train with relation=add_remove"
         )
 
 

@@ -1,15 +1,13 @@
 """What ``agt plan`` advises, in sentences; agt/mechanisms/planning.py has the numbers."""
 
 import math
+from collections.abc import Sequence
 from itertools import groupby
 
 from agt.errors import counted
-from agt.mechanisms.planning import SOLVED_DRAWS, Plan
-from agt.mechanisms.statistics import NoisyStatistics
-from agt.mechanisms.weights import ReleaseWeights
+from agt.mechanisms.planning import Plan
+from agt.mechanisms.weights_mechanism import AccuracyMethod
 from agt_cli.report.quality import rate_words
-
-_SIMULATED = f" (the mean of {SOLVED_DRAWS} simulated draws)"
 
 
 def verdict(plan: Plan) -> str:
@@ -46,15 +44,18 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (singly,) if plan.weights is None else ("Released weights need delta > 0.", singly)
     if not plan.useful_weights:
         return ("Released weights would be no better than one answer to all at these budgets.", singly)
-    several = len({mechanism for *_, mechanism in plan.useful_weights} | {ReleaseWeights.name}) > 1
-    gained = ", ".join(
-        f"{' / '.join(rate_words(accuracy) for _, accuracy, _ in alike)} at total eps = "
-        f"{' / '.join(f'{eps:g}' for eps, *_ in alike)}{f' with {mechanism}' if several else ''}"
-        f"{_SIMULATED if mechanism == NoisyStatistics.name else ''}"
-        for mechanism, alike in ((name, list(rows)) for name, rows in groupby(plan.useful_weights, lambda row: row[2]))
-    )
+    alike = groupby(plan.useful_weights, lambda row: row[2])
+    gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
     return (
         f"Release the weights once: any number of queries at an expected accuracy of {gained} "
         f"(delta = {plan.delta:g}; {nominal} without noise, as the run itself answers).",
         singly,
     )
+
+
+def _gained(method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]) -> str:
+    """What one weights mechanism gives at some budgets: (total eps, expected accuracy, its name)."""
+    accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
+    budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
+    simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
+    return f"{accuracies} at total eps = {budgets} with {mechanism}{simulated}"

@@ -24,10 +24,11 @@ from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import UNLABELLED, Records
 from agt.facts import Standing
+from agt.models.kind import BoundedQuantity, CertificateKind
 from agt.models.model import Model
 from agt.problem import Settings
 from agt.relations import RELATIONS
-from agt.settings import CertificateConfig, RelationConfig
+from agt.settings import RelationConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, bullets, document, markdown_table, plain
@@ -139,7 +140,7 @@ def train_report(
     record: RunRecord,
     dataset: Dataset,
     relation: RelationConfig,
-    certificate: CertificateConfig,
+    certificate: CertificateKind,
     conditions: tuple[Condition, ...],
     quality: Quality,
     noise: Sequence[str] = (),
@@ -158,7 +159,7 @@ def train_report(
         *counts_section(relation),
         *quality_section(quality),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
-        *(("## Removing records later" if certificate.removable else "## The noisy weights", noise) if noise else ()),
+        *(("## Removing records later" if certificate.own_erasure else "## The noisy weights", noise) if noise else ()),
         *conditions_section(conditions),
         *next_section(f"certify run={record.place}"),
         "## Every number",
@@ -178,38 +179,39 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
     return markdown_table(("metric", "value"), rows)
 
 
+_TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
+    "each parameter": ("with bounds", "{on}, with bounds on the parameters for k up to {k_max}."),
+    "vote counts": (
+        "votes",
+        "{on}, each in one of {members} shards, with a small model for each: {counted}. Every constant: `votes.json`.",
+    ),
+    "norm": (
+        "a linear head",
+        "{on}. One k moves the parameters by at most {moved_by_one_k:.4g} in norm, whatever the data: stable distances "
+        "follow in closed form, for every k at once, and so does the noise that a release of the weights takes. Every "
+        "constant: `stability.json`.",
+    ),
+}
+"""What a certificate bounds -> (what was trained, how far a k reaches in it)."""
+
+
 def _trained(
-    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateConfig
+    record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
     """(what was trained, how far a k reaches in it)."""
-    on = f"Trained on {len(dataset.train):,} records"
-    if certificate.boxes:
-        return "with bounds", f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-    if certificate.votes:
-        counted = (
-            "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
-            if RELATIONS[relation.name].labels
-            else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
-        )
-        shards = f"{on}, each in one of {record.metrics['members']} shards, with a small model for each"
-        return "votes", f"{shards}: {counted}. Every constant: `votes.json`."
-    moved = float(record.metrics["moved_by_one_k"])
-    return "a linear head", (
-        f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
-        "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
-        "`stability.json`."
+    counted = (
+        "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
+        if RELATIONS[relation.name].counts_label_flips
+        else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
     )
+    kind, how = _TRAINED[certificate.bounded]
+    on = f"Trained on {len(dataset.train):,} records"
+    return kind, how.format(on=on, counted=counted, **record.metrics)
 
 
 def counts_section(relation: RelationConfig) -> list[str]:
-    text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
-    if relation.name == "paper_privacy":
-        text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
-    if not RELATIONS[relation.name].symmetric:
-        text += " It speaks about deletions: for unlearning, not for privacy."
-    if RELATIONS[relation.name].features:
-        text += " It speaks about poisoning, not about privacy."
-    return ["## What k counts", text]
+    counts = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
+    return ["## What k counts", " ".join((counts, *RELATIONS[relation.name].remarks))]
 
 
 def figures_section(dataset: str, captions: Mapping[str, str], folder: str = "figures") -> list[str]:
@@ -471,8 +473,8 @@ def judge(
 
 def _told(settings: Settings) -> tuple[int, ...]:
     """At which k certified shares are told: round ones, of the grid and with its end where that bounds what is known."""
-    ks, voted = settings.kgrid.ks, settings.ensemble.members > 1
-    if voted or settings.certificate.linear:
+    ks = settings.kgrid.ks
+    if settings.ensemble.members > 1 or settings.certificate.covers_every_k:
         return KS
     return tuple(k for k in ks if k in KS or (k == ks[-1] and k < KS[-1]))
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from agt.certificates.box import Certificates
+from agt.certificates.votes import VoteCertificates
 from agt.errors import ConfigError
 from agt.ledger.chain import take_lock
-from agt.models.model import VoteCertificates
 from agt.store import (
     MANIFEST_FILE as MANIFEST,
     Broken,

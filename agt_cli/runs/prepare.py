@@ -5,7 +5,7 @@ The library's models under a console: progress while they train and certify, and
 What a training run keeps of its data: what queries need, and none of its records.
 
 ``source.json`` has the dataset's configuration with every constant that its file told (``Dataset.settled``), and the
-dataset without its records as a saved model keeps it (agt/models/model.py). A frozen encoder is kept beside it. So
+dataset without its records as a saved model keeps it (agt/models/description.py). A frozen encoder is kept beside it. So
 certificates, plans and releases about a file of queries need the run's folder alone, wherever the training data is by then.
 
 What a record has of a trained model: its files, what is known of its data, how good it is, conditions a-g, a report.
@@ -27,27 +27,26 @@ from agt.data.erasure import ErasedDataset, IsErased, part
 from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, proved
-from agt.models.box import starts_elsewhere
+from agt.models.description import FORMAT, dataset_of, describe_dataset
+from agt.models.fitting import fit as fit_model
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
-from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset, fit as fit_model
+from agt.models.kind import CertificateKind
+from agt.models.kinds import certificate_config
+from agt.models.model import Model, accuracy
 from agt.models.store import NETWORK, FileReader, FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
-    CertificateConfig,
     ComputeConfig,
     KGridConfig,
-    OwnVotesConfig,
     RelationConfig,
     TrainingConfig,
     build,
-    certificate_config,
     validate,
 )
 from agt.store import as_json, file_sha256, home, locate, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
-from agt.training.learners import Learner
 from agt.training.loop import OnProgress
 from agt.training.noise import noise_config
 from agt_cli.choices import choices_fact, still_chosen
@@ -141,7 +140,7 @@ def _source(node: Any, relation: RelationConfig) -> Any:
     Raises:
         ConfigError: labels change under the relation, and nothing names these records without them; as ``build``.
     """
-    if RELATIONS[relation.name].labels and isinstance(node, Mapping):
+    if RELATIONS[relation.name].label_free_ids and isinstance(node, Mapping):
         source = build({key: value for key, value in node.items() if key != "label_free"}, "dataset")
         if not hasattr(source, "label_free"):
             raise ConfigError(
@@ -154,9 +153,7 @@ def _source(node: Any, relation: RelationConfig) -> Any:
 def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
     """The same of a training that a command line asks for: code of a learner that it names is imported, here alone."""
     settings = settings_of(config)
-    if not isinstance(settings.certificate, OwnVotesConfig):
-        return settings
-    return replace(settings, learner=Learner.named(settings.certificate.learner, "certificate.learner"))
+    return replace(settings, learner=settings.certificate.import_learner())
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +164,7 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**parts, "noise": noise_config(config.get("noise")), "choices": choices_fact(config)}
 
 
-def _certificate(node: object) -> CertificateConfig:
+def _certificate(node: object) -> CertificateKind:
     """The certificate's settings.
 
     Raises:
@@ -304,7 +301,7 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
 def fit(prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE) -> Model:
     """Train, with progress; go on from checkpoints, if there are any; with the team, if there is one."""
     problem = prepared.problem(settings)
-    if settings.certificate.boxes and starts_elsewhere(problem):
+    if settings.certificate.starts_elsewhere(problem):
         console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
     shared = current_team.get()
     with console.progress(*_doing(settings)) as report, shared.at("fit") if shared else nullcontext():
@@ -329,10 +326,10 @@ def _doing(settings: Settings) -> tuple[str, str]:
     """(what is trained, what a step of it is), in words."""
     if settings.ensemble.members > 1:
         return f"training {settings.ensemble.members} members", "member"
+    if settings.certificate.covers_every_k:
+        return "training a linear head", "step"
     ks = settings.kgrid.ks
-    if settings.certificate.boxes:
-        return f"training, k = {ks[0]}..{ks[-1]} ({len(ks)} values)", "step"
-    return "training a linear head", "step"
+    return f"training, k = {ks[0]}..{ks[-1]} ({len(ks)} values)", "step"
 
 
 SOURCE_FILE = "source.json"
@@ -427,8 +424,7 @@ def write_trained(
     key = HashKey.made(record.place)
     record.environment(data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)})
     model.save(record)
-    if isinstance(model, EnsembleModel):
-        model.save_shards(record)
+    model.save_shards(record)
     write_source(record, prepared, settings)
     with record.opened(INDEX) as file:
         file.writelines(Index.made(prepared.loaded.train, key).parts)

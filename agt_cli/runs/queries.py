@@ -16,7 +16,8 @@ from agt.data.files import arrays_in
 from agt.data.records import UNLABELLED, DataError, Records
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError
-from agt.models.model import Model, load
+from agt.models.fitting import load
+from agt.models.model import Model
 from agt.provenance import surroundings
 from agt.store import (
     file_sha256,

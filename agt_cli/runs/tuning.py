@@ -50,7 +50,7 @@ class Candidate:
         Raises:
             ConfigError: no closed form, no declared size, or features that depend on private records; by key.
         """
-        model = linear_head(dataset, settings)
+        model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
                 "dataset.declared_size: agt tune needs it: how strongly to regularise depends on how many records there "
@@ -84,24 +84,28 @@ class Candidate:
         batch = replace(training.batch, count=1, normalizer=None, n_max=max(n_max, math.ceil(1.1 * len(rows))))
         settings = replace(problem.settings, training=replace(training, epochs=plan.steps, batch=batch))
         alike = Problem(problem.dataset.with_shard(rows, len(rows)), settings)
-        trained = LinearModel.untrained(alike, self.model.features).retrained(replace(rows, units=rows.ids))
+        trained = linear_head(alike, self.model.features).retrained(replace(rows, units=rows.ids))
         return self.model.with_weight(trained.trained.weight)
 
 
-def linear_head(dataset: Dataset, settings: Settings) -> LinearModel:
-    """The head that these settings train, before training.
+def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearModel:
+    """The head that a problem's settings train, before training.
+
+    Args:
+        features: the public feature map; None: made from the problem's data.
 
     Raises:
         ConfigError: they train none, or several.
     """
-    certificate = settings.certificate
-    if not certificate.linear or certificate.removable or settings.ensemble.members > 1:
+    head = None
+    if problem.settings.ensemble.members == 1:
+        head = problem.settings.certificate.untrained_head(problem, features)
+    if head is None:
         raise ConfigError(
             "agt tune compares linear heads, whose distances and noise are known in closed form: use model=linear "
             "certificate=erm, and no ensemble"
         )
-    features = FeatureMap.of(certificate.features, dataset)
-    return LinearModel.untrained(Problem(dataset, settings), features)
+    return head
 
 
 def best(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:

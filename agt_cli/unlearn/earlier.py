@@ -32,6 +32,7 @@ from agt.errors import AgtError, ConfigError, first_line
 from agt.mechanisms.claims import Statement, read_claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.models.portable import CLAIM
+from agt.relations import RELATIONS
 from agt.unlearning.sisa import gaps
 from agt_cli.report.finished import SPENT_FILE as SPENT, Run
 from agt_cli.report.found import runs_of
@@ -44,7 +45,6 @@ from agt_cli.unlearn.log import Log
 
 COMMANDS = ("certify", "predict")
 CERTIFICATES = "certificates.parquet"
-ONE_SIDED = ("add_remove", "remove")  # relations among whose neighbours is the data less one unit
 _AT_ONCE = 2**16
 
 
@@ -142,7 +142,7 @@ def _released(record: Run, units: int) -> Verdicts:
     about = group(claim.guarantee.value, units)
     if not claim.publishable:
         why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {'; '.join(claim.reasons)}"
-    elif claim.neighbours.relation not in ONE_SIDED:
+    elif not RELATIONS[claim.neighbours.relation].is_one_unit_either_way:
         why = f"relation={claim.neighbours.relation} says nothing about a unit that is erased and no other come"
     elif about is None:
         why = f"what {claim.mechanism} guarantees for one unit bounds nothing for {people(units)}"

@@ -35,7 +35,7 @@ from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prep
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, StateChange, Waiting, account_of
 from agt_cli.unlearn.earlier import judge_earlier
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, By, Log, RequestEntry, RequestKind
-from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
+from agt_cli.unlearn.methods import METHODS, ErasureJob, chosen, removal_metrics
 from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
 from agt_cli.unlearn.traces import FILES_NOT_SEARCHED, TraceTargets, search
 
@@ -61,7 +61,7 @@ class ErasureOrder:
     compute: Any
     ids: str | None
     by: By | None
-    choice: MethodChoice
+    choice: str
     may_retrain: bool
     fresh: bool
     output_dir: Path
@@ -285,7 +285,8 @@ def headline(account: ErasureReport) -> str:
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
-    return f"{people}: {counted(done.records, 'record')} removed from the run, by {METHOD_WORDS[done.method]}"
+    how = METHOD_WORDS.get(done.method, f"the certificate's own method ({done.method})")
+    return f"{people}: {counted(done.records, 'record')} removed from the run, by {how}"
 
 
 def summary(account: ErasureReport) -> dict[str, str]:

@@ -45,22 +45,22 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing, proved, void
+from agt.models.fitting import load
 from agt.models.heads import head_of
-from agt.models.linear import RemovalModel, training_rows
-from agt.models.model import load
+from agt.models.kind import CannotRemove
+from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import shards
-from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
-from agt.unlearning.promise import MethodName, Promise, Removal, RemovalBudget
+from agt.unlearning.newton import DRAWN_ANEW
+from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sisa import needed, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
@@ -169,20 +169,25 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
         batches: of an epoch: the configuration may leave their number to the recipe.
     """
     training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
-    certificate = dict(config.get("certificate") or {"name": "box"})
-    if certificate["name"] == "box":  # which begins at random parameters
+    kind = certificate_config(config.get("certificate"))
+    certificate = dict(config.get("certificate") or {"name": kind.name})
+    if kind.draws_start:
         training["seed"] = secrets.randbits(63)
     if batches != 1:
         training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
     if ensemble.get("members", 1) > 1:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
-    if (certificate.get("features") or {}).get("map", "none") != "none":
-        certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
-    if certificate["name"] == "removal" and certificate.get("seed") is not None:
-        certificate["seed"] = secrets.randbits(63)
+    for seed in kind.seeds:
+        certificate = _with_setting(certificate, seed.split("."), secrets.randbits(63))
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
     declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
     return bound(fresh) if declared else fresh
+
+
+def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    """Return a mapping of settings with another value at a path of keys."""
+    key, *rest = path
+    return {**node, key: _with_setting(node[key], rest, value) if rest else value}
 
 
 def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
@@ -194,8 +199,7 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
 
 
 def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
-    certificate = settings.certificate
-    noisy = getattr(certificate, "masking", "none") != "none" and getattr(certificate, "seed", None) is None
+    noisy = settings.certificate.noise == "drawn"
     how = (
         "with noise drawn anew: its distribution is the same"
         if noisy
@@ -210,81 +214,28 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
 
 
-UNIT = "bound on the norm of the gradient that removals and the optimiser left"
-_STAGES = {
-    "step": "one Newton step took {count} records out",
-    "polish": "Newton steps from the gradient of all records that remain",
-    "refresh": "the same with the Hessian formed anew",
-}
-
-
-def _removed(
-    job: ErasureJob, model: RemovalModel, head: RemovableHead, phi: np.ndarray, targets: np.ndarray, budget: float
-) -> tuple[list[str], dict[str, Any]]:
-    """Change a head by the cheapest way to a residual within the budget; it may still be above. What was done, in numbers.
-
-    Args:
-        phi, targets: the records that remain, as the head takes them.
-    """
-    erased, config, facts, stages = job.erased, model.config, dict[str, Any](), ["refresh"]
-    if len(erased) == job.count and head.count - len(erased) == len(phi):
-        started, stages, objective = time.perf_counter(), ["step"], head.objective
-        gone = objective.targets(erased.labels, model.problem.classes)
-        step = head.remove(model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None)
-        reach, outputs = model.known.loss.reach, len(head.weight)
-        worst = worst_case(objective.gamma, len(erased), head.count, objective.strength, reach, outputs)
-        if config.bound == "worst":
-            head.residual = max(step.after, step.before + worst)
-        seconds = round(time.perf_counter() - started, 6)
-        facts = {"seconds_step": seconds, "bound_of_step": step.after - step.before, "worst_case_of_step": worst}
-        if config.bound == "measured":
-            head.polish(phi, targets)
-            stages.append("polish")
-    else:
-        head.refresh(phi, targets)
-    if config.bound != "worst":
-        stages += brought_within(head, phi, targets, budget)
-    return stages, facts
-
-
-def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
-    """Remove the erased records (a ``Method``).
+def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """Remove the erased records by the method of the certificate's own kind (a ``Method``).
 
     Raises:
-        CheckError: the budget is exceeded whatever is done, or cannot be counted, and training from scratch is forbidden.
+        CheckError: the kind's budget is exceeded whatever is done, or cannot be counted, and training from scratch is
+            forbidden.
     """
     if reason := _unfit(job):
         return _from_scratch(job, record, console, reason)
-    problem = job.prepared.problem(job.settings)
-    was = cast(RemovalModel, load(problem, job.run))
-    phi, labels = training_rows(problem, was.features)
-    targets = was.known.objective.targets(labels, problem.classes)
-    head = RemovableHead.of(was.known.objective, was.state)
-    measured = was.budget is None or was.config.bound == "measured"  # then it may be what training may leave
-    total = was.config.tolerance if measured or was.budget is None else was.budget  # what the noise hides
-    started = time.perf_counter()
-    with threadpool_limits(job.settings.compute.threads, user_api="blas"):
-        stages, facts = _removed(job, was, head, phi, targets, total)
-        spent, formed = head.residual, time.perf_counter()
-        if not spent <= total:
-            reason = f"{', '.join(stages)} would bring the removal budget to {spent:.3g}, of {total:.3g}"
-            return _from_scratch(job, record, console, reason)
-        head.settle(phi)  # matrices formed anew; the noise on what is served, too
-        served = was.known.served(head.weight, again=1 + len(phi))
-        facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
-        model = RemovalModel.of(problem, was.features, head.state(was.state, served, total))
-    seconds = time.perf_counter() - started
+    was = load(job.prepared.problem(job.settings), job.run)
+    try:
+        model, removal = job.settings.certificate.remove_records(was, job.erased, job.count)
+    except CannotRemove as error:
+        return _from_scratch(job, record, console, str(error))
     write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
-    facts = {"removed_by": "+".join(stages), "residual_before": was.state.residual, "residual": spent, **facts}
-    made = promise(model.config, model.state.residual, model.known.objective.strength)
-    made = replace(made, assumptions=(*made.assumptions, job.prepared.untouched))
-    lines = _newton_lines(job.count, stages, model, head.distance)
-    return Removal(made, job.count, seconds, facts, lines, RemovalBudget(spent, total, UNIT))
+    assumptions = (*removal.promise.assumptions, job.prepared.untouched)
+    return replace(removal, promise=replace(removal.promise, assumptions=assumptions))
 
 
 def _unfit(job: ErasureJob) -> str:
     """Why no step can be taken from the present state; empty where one can."""
-    if job.fresh and getattr(job.settings.certificate, "masking", "none") == "loss":
+    if job.fresh and job.settings.certificate.noise_is_fixed:
         return "fresh=true asks for another random term in the loss, and the state was made with the one there is"
     if job.prepared.untouched.standing is Standing.VOID:
         return f"the other records are not what the state was made with: {job.prepared.untouched.why}"
@@ -297,29 +248,12 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     """Raises CheckError where that is forbidden."""
     if not job.may_retrain:
         raise CheckError(
-            f"method=newton: {reason}; and forbid_retraining=true. Nothing was changed. Let it train: "
-            "forbid_retraining=false, or method=retrain"
+            f"method={job.settings.certificate.own_erasure}: {reason}; and forbid_retraining=true. Nothing was changed. "
+            "Let it train: forbid_retraining=false, or method=retrain"
         )
     console.note(f"training from scratch: {reason}")
     done = retrain(job, record, console)
     return replace(done, words=(*done.words, f"no step was taken: {reason}"))
-
-
-def _newton_lines(count: int, stages: Sequence[str], model: RemovalModel, distance: float) -> tuple[str, ...]:
-    state = model.state
-    did = [_STAGES[stage].format(count=count) for stage in stages]
-    if "step" not in stages:
-        did.insert(0, f"the data no longer has the {count} records: what remains was fitted from where the model was")
-    lines = [
-        "; ".join(did),
-        f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {distance:.3g} of the "
-        f"exact minimiser on the {state.count:,} records that remain",
-        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
-        "were part of, and no earlier weights, are kept",
-    ]
-    if model.config.masking == "output":
-        lines.append("noise on the weights that are served was drawn anew")
-    return tuple(lines)
 
 
 SISA_EXACT = (
@@ -425,18 +359,24 @@ def _answered(job: ErasureJob, farthest: int) -> str:
             f"{people(job.units)} wait, and no stable distance of this run is beyond {farthest} (kgrid.max): every "
             "query abstains until an update"
         )
-    published = ", by the published rule (the mean over the records that are left)" if relation.mean else ""
     return (
         f"{people(job.units)} wait; a query is answered where its stable distance is {job.units} or more (k counts "
-        f"{relation.ball_of(job.settings.relation.unit_rows)}{published}), and abstains elsewhere"
+        f"{relation.ball_of(job.settings.relation.unit_rows)}{relation.published_rule}), and abstains elsewhere"
     )
 
 
-MethodChoice = Literal["auto", "certificate", "newton", "sisa", "retrain"]
-METHODS: dict[MethodName, Method] = {"certificate": pending, "newton": newton, "sisa": sisa, "retrain": retrain}
+OWNERS = {kind.own_erasure: kind.name for kind in KINDS if kind.own_erasure}
+"""The methods of erasure that a kind of certificate brings -> the certificate."""
+METHODS: dict[MethodName, Method] = {
+    "certificate": pending,
+    **dict.fromkeys(OWNERS, by_the_kind),
+    "sisa": sisa,
+    "retrain": retrain,
+}
+CHOICES = ("auto", *METHODS)
 
 
-def chosen(choice: MethodChoice, settings: RunSettings, fresh: bool) -> MethodName:
+def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
     """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the run is of its kind.
 
     ``auto`` never means ``certificate``, which removes nothing yet: whoever wants that says so.
@@ -447,15 +387,15 @@ def chosen(choice: MethodChoice, settings: RunSettings, fresh: bool) -> MethodNa
     Raises:
         ConfigError: a method that is not for this kind of run.
     """
-    removal, ensembled = settings.certificate.removable, settings.ensembled
+    methods = settings.certificate.erasure_methods(settings)
     if choice == "auto":
-        return "newton" if removal else "sisa" if ensembled and not fresh else "retrain"
-    if choice == "newton" and not removal:
+        return next(method for method in methods if not (fresh and method == "sisa"))
+    if choice in OWNERS and choice not in methods:
         raise ConfigError(
-            f"method=newton: this run was trained with certificate={settings.certificate.name}, which keeps nothing that a "
-            "Newton step starts from: train with certificate=removal, or give method=auto"
+            f"method={choice}: this run was trained with certificate={settings.certificate.name}, which keeps nothing that "
+            f"this method starts from: train with certificate={OWNERS[choice]}, or give method=auto"
         )
-    if choice == "sisa" and not ensembled:
+    if choice not in methods:
         raise ConfigError(
             "method=sisa: this run is no ensemble of models of their own, so there is no part that had not seen the "
             "records: train with ensemble.members=10 and another certificate than votes, or give method=auto"

@@ -19,17 +19,17 @@ from typing import Any
 from agt import __version__
 from agt.errors import AgtError, counted
 from agt.facts import Standing
-from agt.models.linear import NUMBERS
-from agt.settings import RemovalConfig, plain_of, validate
+from agt.models.kind import CertificateKind, RemovalBounds
+from agt.models.kinds import certificate_config
+from agt.settings import plain_of
 from agt.store import Broken, Manifest, read_file
-from agt.training.removal import removal_budget
-from agt.unlearning import newton
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, home_of
 from agt_cli.unlearn.account import OUTSIDE, ErasureReport, read_account
 from agt_cli.unlearn.erasure import account_lines, derive_account
 from agt_cli.unlearn.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
+from agt_cli.unlearn.methods import METHODS, OWNERS
 from agt_cli.verify.folders import Record, first_difference
 
 OLD_SIGNATURE = "account.sig"
@@ -108,19 +108,23 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
-    """The guarantee and the budget of a Newton step, by the run's settings and by what it left."""
-    if account.done.method != "newton":
+    """The guarantee and the budget of a kind's own method, by the run's settings and by what it left."""
+    method = account.done.method
+    if method not in METHODS:
+        raise Broken(f"{ACCOUNT_FILE} names method={method}, which this agt has not")
+    if method not in OWNERS:
         return
-    config, budget, residual = removal_of(run)
+    bounds = removal_bounds(run, method)
     told, given = account.budget, plain_of(account)["guaranteed"]
-    total = config.tolerance if budget is None or config.bound == "measured" else budget
+    total, residual = bounds.total, bounds.spent
     if told is None or told.total != total or told.spent > total:
         raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {told}")
     if account.state.after == run.manifest.digest and told.spent != residual:
         raise Broken(
             f"{ACCOUNT_FILE} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}"
         )
-    check_promise({**given, "adaptive": given["requests"] == "adaptive"}, run, told.spent)
+    promise = {**given, "adaptive": given["requests"] == "adaptive"}
+    check_promise(promise, run, method, told.spent)
     record.findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
 
 
@@ -142,8 +146,9 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     record.findings.ok("state", f"the model's files are those that entry {log.head.count} tells of")
     _check_succession(log, record)
     _check_index(log, record)
-    if log.entries[-1].method == "newton":
-        check_promise(log.entries[-1].promise, record, removal_of(record)[2])
+    last = log.entries[-1]
+    if last.method in OWNERS:
+        check_promise(last.promise, record, last.method, removal_bounds(record, last.method).spent)
     return f"{log.head.count} entries, each bound to the one before; it ends at {log.head}"
 
 
@@ -235,30 +240,30 @@ def replaced(folder: Path, digest: str | None) -> str:
 
 def check_budget(record: Record, trained: Record | None) -> str | None:
     """Of a head that records can be removed from: what removals left is within what its noise hides, worked out again."""
-    if not record.holds(NUMBERS):
+    if (record.config.get("certificate") or {}).get("name") not in OWNERS.values():
         return None
-    config, budget, residual = removal_of(record)
-    words = "no noise" if budget is None else f"{budget:.6g}, what noise of {config.sigma:g} hides"
-    if budget is not None and not residual <= budget:
-        raise Broken(f"{NUMBERS} has a residual of {residual!r}, beyond {words}")
-    return f"a residual of {residual:.6g}, of {words}: worked out again"
+    bounds = certificate_of(record).removal_bounds(record)
+    words = "no noise" if bounds.hidden is None else f"{bounds.hidden:.6g}, what noise of {bounds.noise:g} hides"
+    if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
+        raise Broken(f"the run's state has a residual of {bounds.spent!r}, beyond {words}")
+    return f"a residual of {bounds.spent:.6g}, of {words}: worked out again"
 
 
-def check_promise(promise: Mapping[str, Any], run: Record, residual: float) -> None:
-    """What a Newton step that left such a residual may promise, by the noise of the run's settings; less may be promised.
+def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
+    """What a removal that left such a residual may promise, by the noise of the run's settings; less may be promised.
 
     Raises:
         Broken: more is promised, or the noise does not hide as much.
     """
-    config, budget, _ = removal_of(run)
-    if not residual <= (config.tolerance if budget is None else budget):
-        raise Broken(f"a Newton step left a residual of {residual!r}, beyond what its promise may rest on")
-    made = newton.promise(config, residual, float(run.json(NUMBERS)["strength"]))
+    bounds = removal_bounds(run, method)
+    if not residual <= (bounds.total if bounds.hidden is None else bounds.hidden):
+        raise Broken(f"method={method} left a residual of {residual!r}, beyond what its promise may rest on")
+    made = certificate_of(run).removal_promise(run, residual)
     right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
     if told := {name: promise.get(name) for name, value in right.items() if not _no_better(promise.get(name), value)}:
-        raise Broken(f"a Newton step under masking={config.masking} promises {right}, and {told} is told")
+        raise Broken(f"method={method} under these settings promises {right}, and {told} is told")
     if not made.proved and all(fact["standing"] != Standing.VOID for fact in promise["assumptions"]):
-        raise Broken(f"masking={config.masking}, seed={config.seed}: something does not hold there, and it does not say so")
+        raise Broken(f"method={method}: under these settings something does not hold, and it does not say so")
 
 
 def _no_better(told: Any, right: bool | float | None) -> bool:
@@ -268,8 +273,18 @@ def _no_better(told: Any, right: bool | float | None) -> bool:
     return isinstance(told, float | int) and not isinstance(told, bool) and told >= right * (1 - 1e-9)
 
 
-def removal_of(run: Record) -> tuple[RemovalConfig, float | None, float]:
-    """(settings, the removal budget, bound on the residual) of a head that records can be removed from."""
-    config: RemovalConfig = validate(RemovalConfig, run.config["certificate"], "certificate")
-    numbers = run.json(NUMBERS)
-    return config, removal_budget(config, float(numbers["strength"])), float(numbers["residual"])
+def certificate_of(run: Record) -> CertificateKind:
+    """Return the certificate that a run's settings name. Raises ConfigError: they name none."""
+    return certificate_config(run.config.get("certificate"))
+
+
+def removal_bounds(run: Record, method: str) -> RemovalBounds:
+    """Return what a run's files say of removals by a method that its kind of certificate brings.
+
+    Raises:
+        Broken: the run is of another kind.
+    """
+    kind = certificate_of(run)
+    if kind.own_erasure != method:
+        raise Broken(f"method={method}: the run was trained with certificate={kind.name}, which has no such method")
+    return kind.removal_bounds(run)

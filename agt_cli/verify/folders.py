@@ -8,20 +8,19 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
 from agt.errors import Superseded, few
 from agt.facts import Standing
-from agt.models.model import Model, load
+from agt.models.fitting import load
+from agt.models.model import Model
 from agt.problem import Settings
 from agt.settings import RelationConfig, build, validate
 from agt.store import (
@@ -312,7 +311,7 @@ def _model_of(record: Record) -> Model | None:
         record.findings.unchecked("model", "the run was made before runs kept what that takes (source.json)")
         return None
     _check_source(config["dataset"], kept)
-    with torch.device("meta") if settings.certificate.boxes else nullcontext():  # of a head its shapes are enough
+    with settings.certificate.allocating_shapes_only():
         return load(kept.problem, record)
 
 
@@ -339,7 +338,7 @@ def _check_model(record: Record, model: Model) -> None:
     if record.environment.get("agt") == __version__ and (difference := first_difference(then, now, "conditions")):
         raise Broken(f"conditions.json is not what config.yaml makes it: {difference}")
     check_not_better(record, model.conditions, "config.yaml makes it")
-    plan, stepwise = model.plan, not model.problem.settings.certificate.minimiser
+    plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
     sizes = {"normalizer": plan.normalizer, "n_max": plan.n_max, **({"steps": plan.steps} if stepwise else {})}
     record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
     record.findings.ok("model", "conditions, constants and sizes are what config.yaml makes them")

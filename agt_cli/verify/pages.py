@@ -58,7 +58,7 @@ def check_certified(record: Record, trained: Record | None) -> str:
     certified: Any = (stable >= k for k in ks)  # a row at a time: a table may have many
     made = Certificates(tuple(ks), record.metrics["relation"], rows["prediction"].to_numpy(), certified)
     model = None if trained is None else trained.rebuilt_model
-    exact = model is not None and not model.problem.settings.certificate.boxes
+    exact = model is not None and model.problem.settings.certificate.covers_every_k
     for row, then in zip(made.table(labels), table.to_dict("records"), strict=True):
         right = then["certified_fraction"] >= row["certified_fraction"] - SAME
         if row["k"] and (not right or (exact and first_difference({name: then[name] for name in row}, row))):

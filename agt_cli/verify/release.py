@@ -35,9 +35,7 @@ from agt.mechanisms.claims import (
     Output,
     Release,
     Statement,
-    WeightsMechanism,
     claim,
-    head_of,
     neighbours_of,
     of_release,
     prepare_quantile,
@@ -49,7 +47,9 @@ from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP, guarantee_of
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.mechanisms.quantile import CertifiedQuantile
+from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
@@ -58,7 +58,6 @@ from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt.targets import is_own_code
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.releasing.payer import OUTSIDE_LEDGERS, UNNAMED, account_words
-from agt_cli.releasing.release import MechanismConfig, TotalConfig
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.folders import Record, first_difference
 from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
@@ -172,7 +171,8 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
         nothing = model.problem.dataset.train.features[:0]
         return prepare_quantile(model, nothing, mechanism, conditions=conditions, **rules).claim, noisy
     if model is not None:
-        conditions = weaker(conditions, head_of(model, mechanism.name).conditions)
+        head = cast(WeightsMechanism, mechanism).head_of(model)
+        conditions = weaker(conditions, head.conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS), noisy
 
 

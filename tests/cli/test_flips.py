@@ -21,9 +21,16 @@ def test_one_head_is_certified_released_and_verified(agt: Agt) -> None:
         agt("verify", str(next(Path(f"outputs/{folder}").glob("2*")))).ended(0)
 
 
+def test_its_certificates_are_audited_by_changing_labels(agt: Agt) -> None:
+    assert agt(*TRAIN).code == 0
+    audit = agt("audit", "certificate", "run=latest", "audit.neighbours=8", "audit.queries=10", "--json").ended(0)
+    found = {finding["subject"].partition(":")[0]: finding["outcome"] for finding in audit.json["audit"]["findings"]}
+    assert found["certified labels"] == "not contradicted"
+
+
 def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> None:
     agt(*TRAIN).ended(0)
-    for command in (("audit", "certificate"), ("audit", "membership"), ("unlearn", "ids=none.csv")):
+    for command in (("audit", "memorisation"), ("audit", "membership"), ("unlearn", "ids=none.csv")):
         agt(*command, "run=latest").ended(2, "relation=flip: its certificates count changed labels")
 
 

@@ -68,8 +68,8 @@ def account():
 
 def true_gradient(folder, loss="logistic"):
     """Of the state's weights over the records that remain, features as the run's head takes them."""
-    from agt.models.linear import training_rows
-    from agt.models.model import load
+    from agt.models.fitting import load
+    from agt.models.removal import training_rows
     from agt_cli.report.console import Console
     from agt_cli.report.opening import open_run
     from agt_cli.runs.erased import gone_of

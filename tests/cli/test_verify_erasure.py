@@ -257,8 +257,10 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
 @pytest.mark.parametrize("promise", [{"eps": 0.1}, {"adaptive": True}])
 def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Agt, promise: dict[str, Any]) -> None:
     rewrite(removed, promise)
-    assert "under masking=loss promises" in problems(agt("verify", "train/h", "--json", "-q"))["request log"]
-    assert "under masking=loss promises" in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
+    assert (
+        "method=newton under these settings promises" in problems(agt("verify", "train/h", "--json", "-q"))["request log"]
+    )
+    assert "method=newton under these settings promises" in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
 
 
 def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from agt.errors import ConfigError
 from agt.settings import schema
 from agt.store import MANIFEST_FILE
-from agt_audit.job import Audited, AuditInputs
+from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome, Strength
 from agt_cli.report.finished import manifest_digest
@@ -18,7 +18,7 @@ from agt_cli.report.record import RunRecord
 
 
 @schema
-class Toy:
+class Toy(AuditKind):
     """What is found of an epsilon of 1, and what goes wrong before."""
 
     name: ClassVar[str] = "toy"

@@ -29,6 +29,7 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
+from agt.relations.names import ENTRIES
 from agt.settings import KGridConfig, RelationConfig, build, keyword_schema, validate
 from agt.targets import imported
 from agt_cli import config_files
@@ -252,7 +253,7 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
 def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
     """A symmetric one, under which bounds of neighbours go together."""
     for name, relation in RELATIONS.items():
-        radius = 0.1 if relation.features else None
+        radius = 0.1 if ENTRIES[name].takes_radius else None
         config, mechanism = RelationConfig(name, radius=radius), usual(kind)  # type: ignore[arg-type]
         if not relation.no_release:
             assert claim(HELD, config, mechanism).proved

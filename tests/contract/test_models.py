@@ -20,12 +20,15 @@ from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
+from agt.certificates.votes import VoteCertificates
 from agt.errors import UnsoundError
+from agt.models.closed_form import read_features
+from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel, read_features
-from agt.models.model import KINDS, accuracy
-from agt.models.votes import VotesModel
-from agt.settings import CERTIFICATES, FeaturesConfig, OwnVotesConfig
+from agt.models.kinds import KINDS
+from agt.models.model import accuracy
+from agt.models.votes import VotesKind, VotesModel
+from agt.settings import FeaturesConfig
 
 KS = (0, 1, 2, 3)
 # How to train a model of each kind of certificate; a new kind adds a line.
@@ -111,10 +114,7 @@ def known(name: str) -> Certificates:
 
 
 def test_every_certificate_has_a_model_and_an_example() -> None:
-    assert set(CERTIFICATES) == set(TRAINED)
-    assert {*CERTIFICATES.values(), OwnVotesConfig} == set(KINDS), "a learner of one's own has no name"
-    for name, config in CERTIFICATES.items():
-        assert type(fitted(name).model) is KINDS[config]
+    assert {kind.name for kind in KINDS} == set(TRAINED)
 
 
 @examples
@@ -134,6 +134,27 @@ def test_it_answers_with_labels_distances_and_margins(name: str) -> None:
         assert np.array_equal(margins[0] > 0, labels == 1)
     else:
         assert (margins[labels, np.arange(len(queries))] >= 0).all()
+
+
+@examples
+def test_shares_of_every_kind_are_on_one_scale(name: str) -> None:
+    """Shares of votes where members vote; elsewhere probabilities whose log odds are the margins. None is patched."""
+    model, certificates, queries = fitted(name).model, known(name), EXAMPLES[name].queries
+    shares, margins = model.shares(queries), model.margins(queries)
+    assert shares.shape == (len(queries), model.problem.classes)
+    assert (shares >= 0).all()
+    assert shares.sum(axis=1) == pytest.approx(np.ones(len(queries)))
+    assert np.array_equal(shares.round(12).argmax(axis=1), certificates.prediction)
+    voted = isinstance(certificates, VoteCertificates) and len(certificates.members) > 1
+    if voted and not certificates.by_margins:
+        counted = [(certificates.members == label).mean(axis=0) for label in range(model.problem.classes)]
+        assert pytest.approx(np.stack(counted)) == shares.T
+        return
+    odds = np.log(np.maximum(shares, 1e-300))
+    best_other = np.stack([np.delete(odds, label, axis=1).max(axis=1) for label in range(odds.shape[1])])
+    lead = odds.T - best_other
+    inner = np.abs(margins) < 30  # beyond, a probability is 1 to the last digit
+    assert (lead[1:] if len(margins) == 1 else lead)[inner] == pytest.approx(margins[inner], abs=1e-6)
 
 
 @examples
@@ -257,9 +278,11 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
     for name, members in (("votes", 9999), ("erm", 1)):
         problem = fitted(name).model.problem
         settings = replace(problem.settings, ensemble=replace(problem.settings.ensemble, members=members))
-        untrained = {"votes": VotesModel.untrained, "erm": LinearModel.untrained}[name]
-        model: Any = untrained(replace(problem, settings=settings), FeatureMap(many, 2))
-        weight = model.weight if name == "votes" else model.trained.weight
+        made, features = replace(problem, settings=settings), FeatureMap(many, 2)
+        if name == "votes":
+            weight = VotesModel.untrained(VotesKind(), made, features).weight
+        else:
+            weight = ErmKind().untrained_head(made, features).trained.weight
         assert (weight.shape[-1], weight.untyped_storage().nbytes()) == (2**20 + 1, weight.itemsize)
     shelf: Any = SimpleNamespace(folder=Path("folder"), read=lambda name: save({}))
     landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")

@@ -1,4 +1,4 @@
-"""What every relation owes (agt/relations.py), for each entry of the registry: a new entry inherits this suite.
+"""What every relation owes (agt/relations/relation.py), for each entry of the registry: a new entry inherits this suite.
 
 Which datasets are neighbours is written down here once more, independently: how many units may go from a batch and come to
 it. Everything else follows by brute force over every edit of tiny batches, bit for bit.
@@ -15,67 +15,69 @@ import torch
 from synthetic import make_head, make_recipe, make_records, make_training, refused
 
 from agt.errors import ConfigError
-from agt.kernels.reference import QUANTA
-from agt.relations import RELATIONS, Relation, Sums, rows_at_stake
-from agt.settings import MOST_ROWS, RelationConfig, RelationName, validate
+from agt.relations import RELATIONS
+from agt.relations.mean import MeanRelation
+from agt.relations.names import ENTRIES
+from agt.relations.relation import BoundSums, Relation
+from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.loop import TrainingRun
-from agt.training.noise import step_sensitivity
 from agt.training.sensitivity import rows_moved
 from agt_cli import config_files
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
 NORMALIZER = 3.0
+MOST_UNITS = 2  # that one k of any relation takes out, or puts in
 Bounds = list[tuple[int, int]]  # each record's, in quarters of the clip level
 Edit = Callable[[int, int, int], bool]
 
-# (gone, come, r): may r edits take so many private records from one batch and bring so many? A newcomer of substitute may
+# (gone, come, k): may k edits take so many private records from one batch and bring so many? A newcomer of substitute may
 # lie in another batch than the record it replaces, so that in one batch the two are independent.
 EDITS: dict[str, Edit] = {
-    "add_remove": lambda gone, come, r: gone + come <= r,
-    "remove": lambda gone, come, r: gone <= r and come == 0,
-    "substitute": lambda gone, come, r: gone <= r and come <= r,
-    "paper_privacy": lambda gone, come, r: gone <= r and come <= r,
-    "paper_unlearning": lambda gone, come, r: gone <= r and come == 0,
+    "add_remove": lambda gone, come, k: gone + come <= k,
+    "remove": lambda gone, come, k: gone <= k and come == 0,
+    "substitute": lambda gone, come, k: gone <= k and come <= k,
+    "paper_privacy": lambda gone, come, k: gone <= k and come <= k,
+    "paper_unlearning": lambda gone, come, k: gone <= k and come == 0,
 }
 STAY = {"flip", "perturb"}  # no record comes or goes: tests/soundness/test_flips.py and test_perturb.py
 relations = pytest.mark.parametrize("name", EDITS)
 
 
-def direction(rule: Relation, bounds: Bounds, private: list[bool], r: int, clip: float = 1.0) -> tuple[float, float]:
+def direction(rule: Relation, bounds: Bounds, private: list[bool], k: int, clip: float = 1.0) -> tuple[float, float]:
     """The rule's bounds for one parameter."""
-    batch = len(bounds)
-    count = rule.selected(r, batch, sum(private) if rule.capped else batch)
-    chosen = [b for b, p in zip(bounds, private, strict=True) if p or not rule.capped]
+    batch, (r,) = len(bounds), rule.rows_at_stake([k], 1)
+    count = rule.selected(r, batch, rule.eligible(~np.array(private, dtype=bool)))
+    chosen = [b for b, p in zip(bounds, private, strict=True) if p or not rule.private_only]
     low, high = sorted((b[0] for b in chosen), reverse=True), sorted(b[1] for b in chosen)
-    if rule.capped:
+    if rule.caps_at_zero:
         low, high = [max(v, 0) for v in low], [min(v, 0) for v in high]
     parts = ([b[0] for b in bounds], [b[1] for b in bounds], low[:count], high[:count])
     total = [torch.tensor([[sum(values) * UNIT]]) for values in parts]
-    sums = Sums(*total) if rule.selects else Sums(*total[:2])
+    sums = BoundSums(*total) if rule.selects else BoundSums(*total[:2])
     lower, upper = rule.direction(sums, torch.tensor([r]), batch, NORMALIZER, clip)
     return lower.item(), upper.item()
 
 
-def edited(name: str, records: list, private: list[bool], r: int, newcomers: list) -> Iterator[list]:
-    """Every batch within r edits of this one; newcomers are any of those given, each as often as one likes."""
+def edited(name: str, records: list, private: list[bool], k: int, newcomers: list) -> Iterator[list]:
+    """Every batch within k edits of this one; newcomers are any of those given, each as often as one likes."""
     movable = [i for i, p in enumerate(private) if p]
-    for gone, come in product(range(len(movable) + 1), range(r + 1)):
-        if EDITS[name](gone, come, r):
+    for gone, come in product(range(len(movable) + 1), range(MOST_UNITS * k + 1)):
+        if EDITS[name](gone, come, k):
             for leaving, arriving in product(combinations(movable, gone), product(newcomers, repeat=come)):
                 yield [v for i, v in enumerate(records) if i not in leaving] + list(arriving)
 
 
-def extremes(name: str, bounds: Bounds, private: list[bool], r: int) -> tuple[float, float]:
+def extremes(name: str, bounds: Bounds, private: list[bool], k: int) -> tuple[float, float]:
     """The least and the greatest direction of any batch in the ball, in rationals; then correctly rounded."""
 
     def mean(batch: list[int]) -> Fraction:
-        divisor = (len(batch) or 1) if RELATIONS[name].mean else int(NORMALIZER)
+        divisor = (len(batch) or 1) if isinstance(RELATIONS[name], MeanRelation) else int(NORMALIZER)
         return Fraction(sum(batch), 4 * divisor)
 
     least, greatest = (
-        pick(mean(batch) for batch in edited(name, [b[end] for b in bounds], private, r, [clipped]))
+        pick(mean(batch) for batch in edited(name, [b[end] for b in bounds], private, k, [clipped]))
         for end, pick, clipped in ((0, min, -4), (1, max, 4))
     )
     return float(least), float(greatest)
@@ -88,26 +90,26 @@ def batches(rule: Relation, seed: int, most: int = 5, times: int = 12) -> Iterat
         for _ in range(times):
             lowers = rng.integers(-4, 5, size)
             uppers = np.minimum(lowers + rng.integers(0, 4, size), 4)
-            private = rng.random(size) < 0.7 if rule.capped else np.ones(size, dtype=bool)
+            private = rng.random(size) < 0.7 if rule.private_only else np.ones(size, dtype=bool)
             yield list(zip(lowers.tolist(), uppers.tolist(), strict=True)), private.tolist()
 
 
-def missed(name: str, rule: Relation, r: int) -> int:
+def missed(name: str, rule: Relation, k: int) -> int:
     """Batches whose bounds are not exactly the extremes of the ball: narrower, which is unsound, or wider."""
-    return sum(direction(rule, b, private, r) != extremes(name, b, private, r) for b, private in batches(rule, seed=r))
+    return sum(direction(rule, b, private, k) != extremes(name, b, private, k) for b, private in batches(rule, seed=k))
 
 
-def unnested(name: str, rule: Relation, r: int) -> int:
-    """Neighbouring batches, common records within their bounds, whose bounds for r - 1 leave those for r."""
+def unnested(name: str, rule: Relation, k: int) -> int:
+    """Neighbouring batches, common records within their bounds, whose bounds for k - 1 leave those for k."""
     count = 0
-    for bounds, private in batches(rule, seed=r, most=4, times=4):
-        low, high = direction(rule, bounds, private, r)
+    for bounds, private in batches(rule, seed=k, most=4, times=4):
+        low, high = direction(rule, bounds, private, k)
         middle = [(a + (b - a) // 2,) * 2 for a, b in bounds]
         kept = [list(zip(known, private, strict=True)) for known in (bounds, middle)]
         fresh = [((v, w), True) for v, w in ((-4, -4), (4, 4), (-4, 4), (0, 1))]
         for records in kept:
             for other in edited(name, records, private, 1, fresh):
-                near, far = direction(rule, [b for b, _ in other], [p for _, p in other], r - 1)
+                near, far = direction(rule, [b for b, _ in other], [p for _, p in other], k - 1)
                 count += not (low <= near and far <= high)
     return count
 
@@ -122,23 +124,23 @@ def test_the_settings_the_registry_the_files_and_this_suite_name_the_same_relati
 
 
 @relations
-@pytest.mark.parametrize("r", range(5))
-def test_the_rule_is_exactly_the_extreme_of_the_ball(name: str, r: int) -> None:
-    assert missed(name, RELATIONS[name], r) == 0
+@pytest.mark.parametrize("k", range(5))
+def test_the_rule_is_exactly_the_extreme_of_the_ball(name: str, k: int) -> None:
+    assert missed(name, RELATIONS[name], k) == 0
 
 
 @relations
-@pytest.mark.parametrize("r", [1, 2, 3])
-def test_bounds_of_a_neighbour_for_one_less_lie_within(name: str, r: int) -> None:
-    assert unnested(name, RELATIONS[name], r) == 0
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_bounds_of_a_neighbour_for_one_less_lie_within(name: str, k: int) -> None:
+    assert unnested(name, RELATIONS[name], k) == 0
 
 
 @relations
 def test_what_may_go_may_come_where_it_says_so(name: str) -> None:
     ways = list(product(range(4), range(4), range(4)))
-    symmetric = all(EDITS[name](gone, come, r) == EDITS[name](come, gone, r) for gone, come, r in ways)
+    symmetric = all(EDITS[name](gone, come, k) == EDITS[name](come, gone, k) for gone, come, k in ways)
     assert RELATIONS[name].symmetric == symmetric
-    assert RELATIONS[name].adds == any(EDITS[name](0, come, r) for _, come, r in ways if come)
+    assert RELATIONS[name].adds == any(EDITS[name](0, come, k) for _, come, k in ways if come)
 
 
 @relations
@@ -155,12 +157,12 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
         return [*epochs, [set(chosen[home == shard].tolist()) for shard in range(4)]]
 
     before, touched = places(units), set()
-    # One k of substitute and of paper_privacy is a pair; in all others it is one unit.
-    pairs = [(gone, come) for gone, come in product(range(2), range(2)) if gone + come and EDITS[name](gone, come, 1)]
+    # One k of substitute and of paper_privacy is a pair.
+    counts = range(MOST_UNITS + 1)
+    pairs = [(gone, come) for gone, come in product(counts, counts) if gone + come and EDITS[name](gone, come, 1)]
     for gone, come in pairs:
-        for leaving, arriving in product(range(12 if gone else 1), range(12 if come else 1)):
-            after = np.delete(units, leaving) if gone else units
-            after = np.append(after, f"new{arriving}") if come else after
+        for leaving, arriving in product(combinations(range(12), gone), combinations(range(12), come)):
+            after = np.append(np.delete(units, leaving), [f"new{i}" for i in arriving])
             for one, two in zip(before, places(after), strict=True):
                 touched.add(sum(a != b for a, b in zip(one, two, strict=True)))
     assert max(touched) == RELATIONS[name].touches
@@ -171,9 +173,9 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
 def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> None:
     """Every pair of neighbouring batches of clipped gradients; means over the actual batch have no such constant."""
     rule = RELATIONS[name]
-    if rule.mean:
+    if isinstance(rule, MeanRelation):
         for refusing in (
-            lambda: step_sensitivity(rule.name, 1.0, 1, NORMALIZER),
+            lambda: rule.step_sensitivity(1.0, 1, NORMALIZER),
             lambda: rows_moved(RelationConfig(rule.name)),
         ):
             with pytest.raises(ConfigError, match=f"relation={name} divides by"):
@@ -188,9 +190,9 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
                     for batch in (values, other)
                 )
                 farthest = max(farthest, abs(here - there))
-    assert farthest == pytest.approx(step_sensitivity(rule.name, 0.3, 1, NORMALIZER), rel=1e-12)
+    assert farthest == pytest.approx(rule.step_sensitivity(0.3, 1, NORMALIZER), rel=1e-12)
     assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.moved
-    assert step_sensitivity(rule.name, 0.3, 16, NORMALIZER, 3) == pytest.approx(3 * 4 * farthest, rel=1e-12)
+    assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(3 * 4 * farthest, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RELATIONS)
@@ -200,6 +202,24 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
     assert "up to k units of up to 3 records" in RELATIONS[name].ball_of(3)
     assert "one record " in RELATIONS[name].neighbours(1)
     assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhere(name: str) -> None:
+    radius = 0.25 if ENTRIES[name].takes_radius else None
+    assert RelationConfig(name, radius=radius).radius == radius
+    assert ("0.25" in RELATIONS[name].ball_of(1, 0.25)) == ENTRIES[name].takes_radius
+    with pytest.raises(ConfigError, match=r"relation\.radius"):
+        RelationConfig(name, radius=None if radius else 0.25)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_its_edits_are_those_of_this_suite(name: str) -> None:
+    """What is stated of an edit is what this suite says of it: none is missing, and none is larger."""
+    counts = range(MOST_UNITS + 1)
+    allowed = {(gone, come) for gone, come in product(counts, counts) if gone + come and EDITS[name](gone, come, 1)}
+    assert set(RELATIONS[name].edits) <= allowed
+    assert all(any(gone <= edit.removed and come <= edit.added for edit in RELATIONS[name].edits) for gone, come in allowed)
 
 
 def test_public_records_never_leave() -> None:
@@ -217,7 +237,7 @@ def test_k_0_is_the_nominal_direction(name: str) -> None:
         normalizer, clip = float(rng.uniform(1, 50)), float(rng.uniform(0.01, 3))
         total = torch.tensor([[int(rng.integers(-batch * QUANTA, batch * QUANTA + 1))]])
         none = torch.zeros_like(total)
-        sums = Sums(total, total, none, none) if relation.selects else Sums(total, total)
+        sums = BoundSums(total, total, none, none) if relation.selects else BoundSums(total, total)
         low, high = relation.direction(sums, torch.tensor([0]), batch, normalizer, clip)
         nominal = relation.nominal_direction(total[0], batch, normalizer, clip)
         assert nominal.dtype == low.dtype == torch.float64
@@ -250,8 +270,8 @@ def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) 
     rule, batch = RELATIONS[name], MOST_ROWS
     for bound in (QUANTA, QUANTA - 1, -QUANTA):
         total, kept = batch * bound, min(r, batch) * bound
-        extremes = (max(kept, 0), min(kept, 0)) if rule.capped else (kept, kept)
-        sums = Sums(*(torch.tensor([[n]]) for n in ((total, total, *extremes) if rule.selects else (total, total))))
+        extremes = (max(kept, 0), min(kept, 0)) if rule.caps_at_zero else (kept, kept)
+        sums = BoundSums(*(torch.tensor([[n]]) for n in ((total, total, *extremes) if rule.selects else (total, total))))
         low, high = (end.item() for end in rule.direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA)))
         more = r * QUANTA if rule.adds else 0
         greatest, least = extremes if rule.selects else (0, 0)
@@ -271,6 +291,7 @@ def test_numbers_beyond_53_bits_keep_their_order() -> None:
 
 
 def test_more_rows_at_stake_than_sums_are_proved_for_are_refused() -> None:
+    rows_at_stake = RELATIONS["add_remove"].rows_at_stake
     assert rows_at_stake((0, 2**10), 2**20) == [0, MOST_ROWS]
     for ks, unit_rows in (((0, 1), MOST_ROWS + 1), ((2**10 + 1,), 2**20), ((1, 2), 2**34), ((10**30,), 10**30)):
         with pytest.raises(ConfigError, match=r"kgrid.*relation\.unit_rows"):

@@ -27,9 +27,9 @@ from synthetic import RELATIONS
 
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates, grid_index
+from agt.certificates.votes import VoteCertificates
 from agt.data.records import DataError, Records
 from agt.errors import ConfigError, UnboundedError
-from agt.models.model import VoteCertificates
 from agt.training.linear import LinearTrained
 from agt_audit.neighbours import Target
 

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from checks import Case, certificates as certify_boxes, run
 
-from agt import relations
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
@@ -14,10 +13,16 @@ from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import Records
 from agt.facts import grounds, proved
+from agt.models.box import BoxKind
+from agt.models.ensemble import vote
+from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap
-from agt.models.model import vote
+from agt.models.kind import CertificateKind
+from agt.models.stability import StabilityKind
 from agt.numeric import logits_of, signed_margins
-from agt.settings import BoxConfig, CertificateConfig, ErmConfig, FeaturesConfig, StabilityConfig
+from agt.relations import RELATIONS
+from agt.relations.relation import Relation
+from agt.settings import FeaturesConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
@@ -53,19 +58,19 @@ class Setting:
     kind: str
     dtype: str = "float64"
     ks: tuple[int, ...] = DENSE
-    certificate: CertificateConfig = field(default_factory=BoxConfig)
+    certificate: CertificateKind = field(default_factory=BoxKind)
     members: int = 1
     content: bool = False
 
     @property
     def boxes(self) -> bool:
         """Parameters are bounded one by one."""
-        return isinstance(self.certificate, BoxConfig)
+        return isinstance(self.certificate, BoxKind)
 
     @property
-    def rule(self) -> relations.Relation:
+    def rule(self) -> Relation:
         """The relation's rule."""
-        return relations.RELATIONS[self.relation]
+        return RELATIONS[self.relation]
 
     @property
     def dense(self) -> bool:
@@ -160,9 +165,7 @@ def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
         },
     )
     average = int(rng.integers(2, 1 + max(2, count * epochs))) if rng.random() < 0.25 else 1
-    certificate = (
-        ErmConfig(features=features, tolerance=1e-7) if erm else StabilityConfig(features=features, average=average)
-    )
+    certificate = ErmKind(features=features, tolerance=1e-7) if erm else StabilityKind(features=features, average=average)
     content = setting.content and not case.public
     dtype = str(rng.choice(["float64", "float64", "float32"]))
     return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
@@ -216,7 +219,7 @@ class Fitted:
         return vote(each, single, self.setting.case.classes)
 
     def _by_edit(self, member: Trained) -> Trained:
-        """A linear head that counts single edits, as ``LinearModel.by_edit``."""
+        """A linear head that counts single edits, as ``LinearModel.counting_single_edits``."""
         if not isinstance(member, LinearTrained):
             return member
         return replace(member, sensitivity=replace(member.sensitivity, rows=self.setting.case.unit_rows))
@@ -263,14 +266,14 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
 
 def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap]:
     case, certificate, records = setting.case, setting.certificate, data.records
-    assert not isinstance(certificate, BoxConfig)
+    assert not isinstance(certificate, BoxKind)
     classes = tuple(str(c) for c in range(case.classes))
     known = grounds(proved("made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.of(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     recipe = case.recipe(setting.relation, dtype=setting.dtype)
-    if isinstance(certificate, ErmConfig):
+    if isinstance(certificate, ErmKind):
         return train_erm(recipe, examples, certificate.tolerance), features
     return train_linear(recipe, examples, certificate.average), features
 

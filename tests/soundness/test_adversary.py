@@ -23,11 +23,12 @@ from agt.bounds.rounding import Products, Rounding, corners
 from agt.bounds.rules import ConvRule, Gradient
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
-from agt.kernels.reference import QUANTA, ReferenceExtremes
+from agt.kernels.reference import ReferenceExtremes
 from agt.mechanisms.published import published_vote
 from agt.models import model as ensemble_tasks
-from agt.relations import RELATIONS
-from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.models.stability import StabilityKind
+from agt.relations.add_remove import AddRemove
+from agt.settings import QUANTA, FeaturesConfig, TrainingConfig
 from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
@@ -101,7 +102,7 @@ def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
         ridge, public = (0.0, 1e-9, 1e-6, 1e-3)[seed % 4], ("test", "train")[seed // 4 % 2]
         features = FeaturesConfig(whiten=(0.5, 1.0)[seed % 2], public=public, ridge=ridge)  # type: ignore[arg-type]
         case = replace(HEAD.case, n=8, width=6, public=0.4)
-        whole += assault(replace(HEAD, case=case, certificate=StabilityConfig(features=features)), seed, retrainings=1)
+        whole += assault(replace(HEAD, case=case, certificate=StabilityKind(features=features)), seed, retrainings=1)
     assert not whole.escapes, "\n".join(str(escape) for escape in whole.escapes)
     assert whole.reorders > 20
 
@@ -131,7 +132,11 @@ def unwidened(patch: pytest.MonkeyPatch) -> None:
 
 def substitute_as_add_remove(patch: pytest.MonkeyPatch) -> None:
     """A replaced record counts as one that is added."""
-    patch.setitem(RELATIONS, "substitute", replace(RELATIONS["add_remove"], name="substitute"))
+
+    class Mistaken(AddRemove):
+        name = "substitute"
+
+    patch.setattr("agt.relations.substitute.RELATION", Mistaken())
 
 
 def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +224,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
         counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
         found = {}
         for name, p in self.network.collapse_point(self.point).items():
-            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.capped, self.training.product)
+            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product)
             found[name].before, found[name].name = before, name
         return found
 
@@ -228,7 +233,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
 
 def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
     """No k * gamma for what may be added."""
-    patch.setitem(RELATIONS, "add_remove", replace(RELATIONS["add_remove"], adds=False))
+    patch.setattr(AddRemove, "adds", False)
 
 
 def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
@@ -282,7 +287,7 @@ OPPOSED = Setting(
     ks=(1, 2),
 )
 SGD = {"loss": "binary_cross_entropy", "epochs": 4, "lr": 1.3, "clip": 0.3, "batch": {"normalizer": 20.0, "n_max": 60}}
-HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityConfig())
+HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityKind())
 SOFTMAX = replace(HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0}))
 VOTES = replace(HEAD, case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}), members=5)
 

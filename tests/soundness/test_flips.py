@@ -15,17 +15,22 @@ import numpy as np
 import pytest
 
 import agt
-from agt.certificates.flips import flips_to_answer, flips_to_turn
+from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import Declared, dataset_of
+from agt.data.records import Records
 from agt.data.table import Table
 from agt.errors import ConfigError, UnsoundError
+from agt.models import votes
+from agt.models.fitting import load
 from agt.models.linear import LinearModel
-from agt.models.model import load
-from agt.models.votes import FLIPS, FlipModel, Pulled
+from agt.models.votes import FLIPS, FlipModel, Pulled, VotesModel
+from agt.relations.flip import Flip
 from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
+from agt_audit.certificate import Auditor, Certificate
 from agt_audit.neighbours import retrained
+from agt_cli.report.findings import Outcome
 
 HARD = {"labels flip among equal rows": 2, "ties": 1, "a third class pulls": 0}
 
@@ -125,7 +130,7 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
-        price = flips_to_turn(pull[None], given, answers[here], classes, 9)
+        price = of_others(flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here])
         assert price[0] == apart.min(initial=9)
 
 
@@ -142,7 +147,7 @@ def test_flips_to_an_answer_move_by_one() -> None:
         assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
         assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
         turns = [
-            flips_to_turn(pull[None], given, answer[None], classes, 9)[0]
+            of_others(flips_to_beat(pull[None], given, answer[None], classes, 9), answer[None])[0]
             for given, answer in zip(every, answers, strict=True)
         ]
         assert np.array_equal(np.sort(prices, axis=0)[1], turns)
@@ -382,7 +387,7 @@ def test_a_flip_moves_a_head_no_farther_than_it_says(certificate: str, classes: 
         shares.append(float(each) / mine.trained.sensitivity.per_k)
     assert max(shares) <= 1
     assert max(shares) > 0.7, "a check of nothing would not show"
-    assert mine.by_edit is mine
+    assert mine.counting_single_edits is mine
 
 
 def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:
@@ -395,3 +400,60 @@ def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:
         read.append(source.load())
     assert all(read[0].same_records(other) for other in read)
     assert len({dataset.digest for dataset in read}) == 4
+
+
+# -- the audit -----------------------------------------------------------------------------------------------------------
+
+AUDITED = [
+    ("votes", {}),
+    ("votes", {"members": 3}),
+    ("stability", {"lr": 0.1, "epochs": 2}),
+    ("erm", {"members": 2, "weight_decay": 1.0}),
+]
+
+
+def head_to_audit(certificate: str, settings: dict) -> Any:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    x = rng.normal(size=(40, 2)) * 0.6 + np.where(y == 1, 1, -1)[:, None]
+    declared = agt.Declared(classes=[0, 1], size=40, features=True, settings=True)
+    return agt.fit(x, y, declared=declared, relation="flip", certificate=certificate, **settings).model
+
+
+def audited(model: Any) -> dict[str, Outcome]:
+    extent = Certificate(neighbours=24, farthest=3, bounded=2, queries=20, lines=4, again=False)
+    return {finding.subject.partition(":")[0]: finding.outcome for finding in Auditor(model, extent, 0).run()}
+
+
+@pytest.mark.parametrize(("certificate", "settings"), AUDITED)
+def test_an_audit_changes_labels_and_finds_no_fault(certificate: str, settings: dict) -> None:
+    found = audited(head_to_audit(certificate, settings))
+    claimed = {"parameters", "certified labels", "stable distances", "batches and constants"}
+    claimed |= set() if settings.get("members", 1) > 1 and certificate != "votes" else {"labels within bounds"}
+    assert {about for about, outcome in found.items() if outcome is Outcome.STANDS} >= claimed
+    assert Outcome.VIOLATED not in found.values()
+
+
+def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = votes.flips_to_beat
+    monkeypatch.setattr(votes, "flips_to_beat", lambda *given: 2 * honest(*given))
+    found = audited(head_to_audit("votes", {}))
+    assert found["labels within bounds"] is Outcome.VIOLATED
+    assert found["stable distances"] is Outcome.VIOLATED
+
+
+def test_an_audit_finds_a_head_whose_labels_count_for_less_than_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flip, "rows_moved", lambda self, unit_rows, gradient_norm=None: 0.2)
+    assert audited(head_to_audit("stability", {"lr": 0.1, "epochs": 1}))["parameters"] is Outcome.VIOLATED
+
+
+def test_an_audit_finds_shards_that_follow_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One flip then changes two members, and a vote counts one."""
+    honest = VotesModel._dealt
+
+    def dealt(self: VotesModel, records: Records) -> Iterator[Records]:
+        named = [f"{unit} {label}" for unit, label in zip(records.units, records.labels, strict=True)]
+        return honest(self, replace(records, units=np.array(named)))
+
+    monkeypatch.setattr(VotesModel, "_dealt", dealt)
+    assert audited(head_to_audit("votes", {"members": 3}))["parameters"] is Outcome.VIOLATED

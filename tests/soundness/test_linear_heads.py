@@ -12,7 +12,9 @@ from checks import WIDTH, Case, moved_by
 from synthetic import make_records
 
 from agt.errors import ConfigError
-from agt.settings import ErmConfig, FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.models.erm import ErmKind
+from agt.models.stability import StabilityKind
+from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training import linear, sensitivity
 from agt.training.linear import LinearTrained
 from agt.training.sensitivity import LinearLoss, Schedule
@@ -26,19 +28,19 @@ def head(training: dict[str, Any], relation: str = "add_remove", dtype: str = "f
     batch = {"count": 1, "normalizer": 20.0, "n_max": 60, **training.get("batch", {})}
     settings = {"loss": "binary_cross_entropy", "epochs": 9, "lr": 2.0, "clip": 0.5, **training, "batch": batch}
     made = Case("head", n=24, training=settings, **case)
-    return Setting(made, relation, "stability", dtype, certificate=StabilityConfig())
+    return Setting(made, relation, "stability", dtype, certificate=StabilityKind())
 
 
 def on(features: FeaturesConfig) -> Setting:
-    return replace(head({}), certificate=StabilityConfig(features=features))
+    return replace(head({}), certificate=StabilityKind(features=features))
 
 
 def average(setting: Setting, steps: int) -> Setting:
-    return replace(setting, certificate=StabilityConfig(average=steps))
+    return replace(setting, certificate=StabilityKind(average=steps))
 
 
 def minimised(setting: Setting) -> Setting:
-    return replace(setting, kind="erm", certificate=ErmConfig(tolerance=1e-7))
+    return replace(setting, kind="erm", certificate=ErmKind(tolerance=1e-7))
 
 
 # A setting, and the share of rho that some edit reaches.

@@ -17,13 +17,14 @@ from agt.bounds.network import Box
 from agt.bounds.rules import Gradient
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.kernels.reference import QUANTA
 from agt.kernels.select import load
 from agt.mechanisms.claims import claim
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
-from agt.relations import RELATIONS, Sums, ball, deviations, farthest
-from agt.settings import ComputeConfig, KGridConfig, RelationConfig
+from agt.relations import RELATIONS
+from agt.relations.perturb import ball, deviations, farthest
+from agt.relations.relation import BoundSums
+from agt.settings import QUANTA, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.loop import train
 from agt.training.recipe import Recipe
 from agt_audit.certificate import Auditor, Certificate
@@ -55,7 +56,9 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
         for each in deviations(*private, "exact"):
             chosen.update(each.d, each.x)
         sums = [torch.from_numpy(end.sum(axis=1)) for end in (least, greatest)]
-        lower, upper = RULE.direction(Sums(*sums, *farthest(*chosen.result(), counts)), torch.tensor([r]), 5, 1.0, QUANTA)
+        lower, upper = RULE.direction(
+            BoundSums(*sums, *farthest(*chosen.result(), counts)), torch.tensor([r]), 5, 1.0, QUANTA
+        )
         moves = [list(rows) for rows in chain(*(combinations(range(3), k) for k in range(r + 1)))]
         lowest = np.min([sums[0].numpy() + low[:, rows].sum(axis=1) for rows in moves], axis=0)
         highest = np.max([sums[1].numpy() + high[:, rows].sum(axis=1) for rows in moves], axis=0)

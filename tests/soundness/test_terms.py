@@ -38,11 +38,10 @@ from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.quantile import two_sided_geometric
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
-from agt.settings import RemovalConfig
 from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
-from agt.training.removal import RemovalProblem, removal_budget
+from agt.training.removal import RemovalConfig, RemovalProblem, removal_budget
 from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
 from agt.training.spectral import proved as proved_eigenvalue
 from agt.unlearning.newton import BoundedMatrix, Factor, together

@@ -22,7 +22,7 @@ from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.claims import Labelling
 from agt.mechanisms.planning import Evidence
-from agt.models.model import EnsembleModel, vote
+from agt.models.ensemble import EnsembleModel, vote
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
@@ -304,7 +304,7 @@ def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def stacked(made: list[Any], member: int, at: np.ndarray, queries: np.ndarray, single: bool) -> Certificates:
     """One member's certificates in every set of units, whose part ``at`` is its shard's."""
-    models = [some.members[member].by_edit if single else some.members[member] for some in made]
+    models = [some.members[member].counting_single_edits if single else some.members[member] for some in made]
     known = [model.certify(queries) for model in models]
     label, distance = (np.stack([getattr(c, what) for c in known])[at].ravel() for what in ("prediction", "distance"))
     prices = None
@@ -317,7 +317,7 @@ def margins_of(model: EnsembleModel, made: list[Any], dealt: list[np.ndarray], q
     """The same of margins, whose envelopes end within 16 edits."""
     known = []
     for member, at in enumerate(dealt):
-        models = [some.members[member].by_edit if single else some.members[member] for some in made]
+        models = [some.members[member].counting_single_edits if single else some.members[member] for some in made]
         each = [m.envelope(queries, tuple(range(1, 17))) for m in models]
         margin = np.stack([e.margin for e in each])[at].ravel()
         lower, upper = (np.stack([getattr(e, end) for e in each], 1)[:, at].reshape(16, -1) for end in ("lower", "upper"))
@@ -381,9 +381,9 @@ def moved(turned: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
 def test_single_edits_are_those_of_add_remove_to_the_bit(name: str) -> None:
     settings = dict(HEADS[name])
     for one, other in zip(heads(**settings).members, heads(relation="add_remove", **settings).members, strict=True):
-        assert one.by_edit.trained.sensitivity == other.trained.sensitivity
+        assert one.counting_single_edits.trained.sensitivity == other.trained.sensitivity
         assert one.trained.sensitivity.per_k == 2 * other.trained.sensitivity.per_k
         assert one.trained.weight.tolist() == other.trained.weight.tolist()
-        assert other.by_edit is other
-        found, expected = one.by_edit.certify(QUERIES), other.certify(QUERIES)
+        assert other.counting_single_edits is other
+        found, expected = one.counting_single_edits.certify(QUERIES), other.certify(QUERIES)
         assert found.stable_distance.tolist() == expected.stable_distance.tolist()

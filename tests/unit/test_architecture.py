@@ -1,6 +1,7 @@
 """The rooms and the one direction of their imports; docs/architecture.md says what each room is for."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,19 +12,23 @@ import pytest
 import agt
 import agt_audit
 import agt_cli
+from agt.models.kind import CertificateKind
+from agt.models.kinds import KINDS
+from agt.relations import RELATIONS
 from agt_cli import usage
 
 LIBRARY, COMMANDS, AUDITS = (Path(str(package.__file__)).parent for package in (agt, agt_cli, agt_audit))
 
 # Each room may import from those before it, and from its own; the bottom first. Rooms of one line stand at the same height.
 ROOMS = (
-    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.targets"),
+    ("agt.errors", "agt.facts", "agt.store", "agt.numeric", "agt.targets", "agt.relations.names"),
     ("agt.settings", "agt.provenance"),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
+    ("agt.unlearning.promise", "agt.unlearning.newton"),  # what a kind that removes records promises, and does
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.ledger",),
@@ -43,6 +48,8 @@ ROOMS = (
     ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
     ("agt_audit",),
 )
+TABLES_OF_RELATIONS = {LIBRARY / "relations/names.py", AUDITS / "neighbours.py"}
+"""The registry, and the audit's own table of edits: beside its own file, where a relation is named as one of several."""
 FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli", "agt_audit"}  # what the library has nothing of
 
 
@@ -110,8 +117,53 @@ def test_the_audits_are_imported_by_nothing_that_they_attack(imported: list[set[
     assert "agt_audit" not in imported[1]
 
 
+def relation_names_told_apart(path: Path) -> Iterator[tuple[str, str, int]]:
+    """(file, name, line) of relations that a file compares with, looks up, or has in a collection."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        among: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            among = [node.left, *node.comparators]
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+            among = [*node.elts]
+        elif isinstance(node, ast.Dict):
+            among = [*node.keys]
+        elif isinstance(node, ast.MatchValue):
+            among = [node.value]
+        for value in among:
+            if isinstance(value, ast.Constant) and value.value in set(RELATIONS) - {path.stem}:
+                yield module(path), str(value.value), value.lineno
+
+
+def test_what_depends_on_a_relation_is_asked_of_it() -> None:
+    """No name of a relation is compared outside of its own file."""
+    every = {*sources(LIBRARY), *sources(COMMANDS), *sources(AUDITS)} - TABLES_OF_RELATIONS
+    assert not [found for path in sorted(every) for found in relation_names_told_apart(path)]
+
+
 def test_every_module_of_the_commands_is_one_command() -> None:
     modules = {module(path) for path in sources(COMMANDS / "commands")} - {"agt_cli.commands"}
     assert {*modules, "agt_cli._experiments.reproduce", "agt_audit.command"} == {
         command.module for command in usage.COMMANDS.values()
     }
+
+
+def test_kinds_of_certificate_are_asked_and_not_compared() -> None:
+    """Outside of the kinds' own files nothing compares a kind's name, or asks of which class a kind is."""
+    names = {kind.name for kind in KINDS}
+    classes = {base.__name__ for kind in KINDS for base in kind.__mro__ if issubclass(base, CertificateKind)}
+    own = {Path(inspect.getfile(base)) for kind in KINDS for base in kind.__mro__ if issubclass(base, CertificateKind)}
+    asked = []
+    for path in (*sources(LIBRARY), *sources(COMMANDS), *sources(AUDITS)):
+        if path in own:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+                if texts & names and "certificate" in ast.unparse(node):
+                    asked.append((module(path), ast.unparse(node)))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "cast"):
+                named = {each.id for argument in node.args for each in ast.walk(argument) if isinstance(each, ast.Name)}
+                if named & classes:
+                    asked.append((module(path), ast.unparse(node)))
+    # What a program hands over for a certificate is a kind, its name or its settings.
+    assert asked == [("agt.api", "isinstance(certificate, CertificateKind)")]

@@ -11,7 +11,8 @@ from torch import nn
 
 import agt
 from agt.errors import ConfigError
-from agt.models.model import Model, fit
+from agt.models.fitting import fit
+from agt.models.model import Model
 from agt_audit import neighbours
 from agt_audit.certificate import Auditor, Certificate, bounds_of, share_words
 from agt_audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, retrained, with_added, without

@@ -18,10 +18,11 @@ from torch.nn import functional as F
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import gaussian_mu
+from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.erm import TiltedErm, solve
 from agt.training.loop import train
-from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_config, noise_seed, plan_noise, step_sensitivity
+from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_config, noise_seed, plan_noise
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd ---------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def direction_change(features: np.ndarray, labels: np.ndarray, rows: np.ndarray)
 def test_a_saturating_record_attains_the_sensitivity() -> None:
     x = np.array([[0.1, 0.2, -0.1], [100.0, 100.0, 100.0]])
     parameters = 4 * 5 + 6 * 2
-    expected = step_sensitivity("add_remove", CLIP, parameters, NORMALIZER)
+    expected = RELATIONS["add_remove"].step_sensitivity(CLIP, parameters, NORMALIZER)
     assert expected == pytest.approx(CLIP * np.sqrt(32) / 8)
     assert direction_change(x, np.array([0, 0]), np.array([0])) == pytest.approx(expected, rel=1e-9)
     assert expected > 5 * CLIP / NORMALIZER  # an l2 sensitivity of gamma/B would be false
@@ -197,7 +198,7 @@ def test_a_saturating_record_attains_the_sensitivity() -> None:
 
 def test_no_record_exceeds_it() -> None:
     rng = np.random.default_rng(0)
-    bound = step_sensitivity("add_remove", CLIP, 32, NORMALIZER)
+    bound = RELATIONS["add_remove"].step_sensitivity(CLIP, 32, NORMALIZER)
     for _ in range(12):
         x = rng.normal(size=(6, 3)) * 10.0 ** rng.integers(-1, 3)
         assert direction_change(x, rng.integers(0, 2, 6), np.arange(5)) <= bound * (1 + 1e-12)

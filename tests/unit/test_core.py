@@ -11,10 +11,12 @@ HOME = Path(__file__).parents[2]
 README = HOME / "agt/README.md"
 ROOMS = ("agt.bounds", "agt.kernels", "agt.relations", "agt.training", "agt.certificates")
 NOT_CORE = {"agt.training.learners", "agt.certificates.conditions"}  # any learner's votes; what is declared
-MECHANISMS = ("mechanism", "optimal", "guarantees", "enclosures", "gaussian_equivalent", "composition", "budget")
+MECHANISMS = (
+    *("mechanism", "optimal", "output", "guarantees", "enclosures", "gaussian_equivalent", "composition", "budget"),
+)
 BENEATH = {
     *("agt.errors", "agt.numeric", "agt.settings", "agt.distributed", "agt.store", "agt.targets", "agt.facts"),
-    *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population"),
+    *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population", "agt.relations.names"),
 }
 HEADS = "agt.models.heads"  # tests build their networks with it
 
@@ -28,7 +30,7 @@ MODULES = {module_of(path): path for path in (HOME / "agt").rglob("*.py")}
 
 def core() -> set[str]:
     inside = {name for name in MODULES if any(name == room or name.startswith(f"{room}.") for room in ROOMS)}
-    return inside - NOT_CORE | {f"agt.mechanisms.{name}" for name in MECHANISMS}
+    return inside - NOT_CORE - BENEATH | {f"agt.mechanisms.{name}" for name in MECHANISMS}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -32,8 +32,9 @@ from agt.models.features import (
     kernel,
     whole,
 )
+from agt.models.kinds import certificate_config
 from agt.numeric import UNIT
-from agt.settings import USUAL_COUNTS, FeaturesConfig, certificate_config, validate
+from agt.settings import USUAL_COUNTS, FeaturesConfig, validate
 from agt_cli import config_files, help_pages
 from agt_cli.choices import hashes
 from agt_cli.commands.tune import TuningData, choices, neighbours

@@ -13,8 +13,9 @@ import torch
 from synthetic import random_interval
 
 from agt.bounds.interval import Interval
-from agt.kernels.reference import QUANTA, ReferenceKernel
+from agt.kernels.reference import ReferenceKernel
 from agt.kernels.select import check
+from agt.settings import QUANTA
 
 pytest.importorskip("triton", reason="Triton is not installed: it comes with a CUDA build of PyTorch")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -15,9 +15,9 @@ from agt.bounds.interval import Interval
 from agt.bounds.rounding import PRODUCTS, Products, linear_corners, linear_nonnegative, linear_point, outward, relu_backward
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
-from agt.kernels.reference import QUANTA, Extremes, ReferenceKernel
+from agt.kernels.reference import Extremes, ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
-from agt.settings import ComputeConfig
+from agt.settings import QUANTA, ComputeConfig
 
 
 @pytest.fixture(params=KERNELS)

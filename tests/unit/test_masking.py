@@ -11,9 +11,9 @@ from scipy.special import ndtr
 
 from agt.facts import Standing
 from agt.numeric import gaussian_delta, gaussian_mu, upward
-from agt.settings import RemovalConfig, plain_of
+from agt.settings import plain_of
 from agt.store import Broken
-from agt.training.removal import removal_budget
+from agt.training.removal import RemovalConfig, removal_budget
 from agt.unlearning.newton import promise, together
 from agt_cli.verify.erasure import check_promise
 

@@ -28,13 +28,12 @@ from agt.mechanisms.objective import (
     release_objective,
     tilt_noise,
 )
-from agt.mechanisms.planning import weights_on_offer
+from agt.mechanisms.planning import Budget, planned_weights, weights_options
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.models.own_votes import OwnVotesModel
+from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, SystemRandomness, gaussian_delta
-from agt.settings import OwnVotesConfig
 from agt.training.erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -159,8 +158,9 @@ def test_released_through_the_library() -> None:
     assert release.spent == (
         "for any number of queries: (2, 1e-05)-differentially private in all, by the basic composition",
     )
-    assert (released.tilt, released.sigma) == (mechanism.noises(model).tilt, mechanism.noises(model).scale)
-    assert not np.fmod(released.weight, released.step).any()
+    noises = mechanism.noises(model)
+    assert (released.noise["tilt"], released.noise["sigma"]) == (noises.tilt, noises.scale)
+    assert not np.fmod(released.weight, released.noise["step"]).any()
     assert labels_from(model, ball(5, 2)[0])(released).shape == (5,)
     again = [prepare_weights(model, mechanism).draw(SeededRandomness(0)).weight for _ in range(2)]
     assert (again[0] == again[1]).all()
@@ -183,8 +183,8 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
     weights = [release.draw(SeededRandomness(0)).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
     queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
-    offered = [weights_on_offer(model, queries, labels)[mechanism.name] for model in (votes, erm)]
-    expected = [way.expected(mechanism.guarantee) for way in offered]
+    options = [weights_options(model, queries, labels)[mechanism.name] for model in (votes, erm)]
+    expected = [option.expectation(mechanism) for option in options]
     assert expected[0] == pytest.approx(expected[1], abs=1e-6)
 
 
@@ -205,19 +205,20 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(
     settings: dict[str, Any], part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:  # votes refuse such units by themselves
-        patch.setattr("agt.models.votes.check_unit_rows", lambda units, most: None)
+        patch.setattr("agt.models.voting.check_unit_rows", lambda units, most: None)
         votes, queries = voting(**settings), ball(5, 2, 1)[0]
     with pytest.raises(ConfigError, match=re.escape(part)):
         prepare_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
-    offered = weights_on_offer(votes, queries, np.zeros(5, dtype=int))
+    offered = weights_options(votes, queries, np.zeros(5, dtype=int))
     assert ObjectivePerturbation.name not in offered, "nor does a plan offer it"
 
 
 def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
     """Whose declarations the weights would not need, and whose features need not be of norm 1."""
     votes = cast(VotesModel, voting())
-    own = replace(votes.settings, certificate=OwnVotesConfig(learner={"_target_": "somewhere.learner"}))
-    model = OwnVotesModel.untrained(replace(votes.problem, settings=own), votes.features)
+    certificate = OwnVotesKind(learner={"_target_": "somewhere.learner"})
+    own = replace(votes.settings, certificate=certificate)
+    model = OwnVotesModel.untrained(certificate, replace(votes.problem, settings=own), votes.features)
     with pytest.raises(ConfigError, match="mechanism=objective_perturbation is for one linear head"):
         prepare_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
@@ -244,6 +245,18 @@ def test_many_releases_scatter_as_they_are_expected_to() -> None:
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(part)):
         prepare_weights(head(**settings), ObjectivePerturbation(eps=2.0, delta=1e-5))
+
+
+@pytest.mark.parametrize("weight_decay", [None, 0.002])
+def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn(weight_decay: float | None) -> None:
+    model = head(weight_decay=0.002)
+    mechanism = ObjectivePerturbation(eps=0.1, delta=1e-5, weight_decay=weight_decay)
+    with pytest.raises(ConfigError, match=r"eps = 0\.1 has to exceed .* mechanism\.weight_decay="):
+        prepare_weights(model, mechanism)
+    queries, labels = ball(5, 2, 1)[0], np.zeros(5, dtype=int)
+    option = weights_options(model, queries, labels)[mechanism.name]
+    assert not planned_weights({mechanism.name: option}, [Budget(0.1, 1e-5, 1)])
+    assert planned_weights({mechanism.name: option}, [Budget(3.0, 1e-5, 1)])
 
 
 def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:

@@ -13,15 +13,14 @@ from agt.api import fit
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.claims import labels_from, prepare_weights
-from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.planning import weights_on_offer
+from agt.mechanisms.planning import weights_options
 from agt.mechanisms.statistics import Centre, NoisyStatistics, Statistics, SumNoises, sensitivities, whole
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
 
-MECHANISM = NoisyStatistics(**NoisyStatistics.afford(2.0, 1e-5).parameters)
+MECHANISM = NoisyStatistics.within(2.0, 1e-5)
 
 
 TURNS = [(round(math.cos(at * math.pi / 2), 9), round(math.sin(at * math.pi / 2), 9)) for at in range(4)]
@@ -143,7 +142,7 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     released = release.draw(SystemRandomness())
     assert release.claim.proved
     assert "(2, 1e-05)-differentially private in all" in release.spent[0]
-    assert not np.fmod(released.weight, released.step).any()
+    assert not np.fmod(released.weight, released.noise["step"]).any()
     assert released.weight.shape == (3, 3)
     assert labels_from(head, ball(5, 2)[0])(released).shape == (5,)
     noise = MECHANISM.noise(cast(LinearModel, head.release_head))
@@ -165,8 +164,8 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
     released = prepare_weights(head, mechanism).draw(SeededRandomness(0))
     assert released.weight.shape == (3, 65)
     assert np.linalg.matrix_rank(released.weight[:, :-1]) <= 8
-    plain = prepare_weights(head, NoisyStatistics(mu=100.0)).draw(SeededRandomness(0)).sigma
-    assert released.sigma == plain, "nothing depends on the directions under add_remove"
+    plain = prepare_weights(head, NoisyStatistics(mu=100.0)).draw(SeededRandomness(0)).noise["sigma"]
+    assert released.noise["sigma"] == plain, "nothing depends on the directions under add_remove"
     narrow = mechanism.carried(head, Centre(np.zeros(8), 1.0), np.eye(9))[:-1]
     phi = head.phi(ball(50, 2, 1)[0]) @ narrow.T
     assert np.linalg.norm(phi, axis=1) == pytest.approx(np.ones(50), abs=0.6)
@@ -193,7 +192,7 @@ def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) ->
 def test_a_plan_expects_what_releases_reach() -> None:
     x, y = ball(120, 2)
     head = cast(LinearModel, model())
-    way = weights_on_offer(head, x, y)[MECHANISM.name]
-    assert way.afford(2.0, 1e-5) == MECHANISM.guarantee
+    way = weights_options(head, x, y)[MECHANISM.name]
+    assert way.kind.within(2.0, 1e-5) == MECHANISM
     drawn = [(labels_from(head, x)(MECHANISM.draw(head, SeededRandomness(seed))) == y).mean() for seed in range(30)]
-    assert way.expected(GaussianDP(MECHANISM.mu)) == pytest.approx(np.mean(drawn), abs=0.05)
+    assert way.expectation(MECHANISM) == pytest.approx(np.mean(drawn), abs=0.05)

@@ -21,11 +21,11 @@ def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:
     theta = np.linspace(-40, 40, 3000).reshape(3, 1000)
     released = release_weights(theta, 0.03, GaussianDP(0.5), SeededRandomness(1))
     noise = released.weight - theta
-    assert released.sigma >= 0.06
-    assert released.sigma == pytest.approx(0.06)
-    assert released.step <= released.sigma * 2**-24
-    assert (np.rint(released.weight / released.step) * released.step == released.weight).all()
-    assert kstest((noise / released.sigma).ravel(), norm.cdf).pvalue > 1e-3
+    assert released.noise["sigma"] >= 0.06
+    assert released.noise["sigma"] == pytest.approx(0.06)
+    assert released.noise["step"] <= released.noise["sigma"] * 2**-24
+    assert (np.rint(released.weight / released.noise["step"]) * released.noise["step"] == released.weight).all()
+    assert kstest((noise / released.noise["sigma"]).ravel(), norm.cdf).pvalue > 1e-3
     assert released.simulated
     assert not release_weights(theta[:1, :2], 0.03, GaussianDP(0.5), SystemRandomness()).simulated
 
@@ -43,10 +43,10 @@ def test_rounding_is_to_the_nearest_multiple() -> None:
     """The same draws for a weight and for one that is a whole number of steps more: released as many steps apart."""
     theta = np.array([0.1])
     one = release_weights(theta, 1.0, GaussianDP(1.0), SeededRandomness(7))
-    two = release_weights(theta + 5 * one.step, 1.0, GaussianDP(1.0), SeededRandomness(7))
-    assert two.weight[0] - one.weight[0] == 5 * one.step
-    third = release_weights(theta + one.step / 8, 1.0, GaussianDP(1.0), SeededRandomness(7))
-    assert abs(third.weight[0] - one.weight[0]) <= one.step
+    two = release_weights(theta + 5 * one.noise["step"], 1.0, GaussianDP(1.0), SeededRandomness(7))
+    assert two.weight[0] - one.weight[0] == 5 * one.noise["step"]
+    third = release_weights(theta + one.noise["step"] / 8, 1.0, GaussianDP(1.0), SeededRandomness(7))
+    assert abs(third.weight[0] - one.weight[0]) <= one.noise["step"]
 
 
 def test_expected_accuracy_of_two_classes_is_what_draws_give() -> None:

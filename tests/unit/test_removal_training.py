@@ -14,12 +14,20 @@ from scipy.linalg import cho_factor
 
 import agt
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.models.linear import RemovalModel
+from agt.models.removal import RemovalModel
 from agt.numeric import gaussian_mu, step_of
-from agt.settings import RemovalConfig
 from agt.training import removal
 from agt.training.checkpoint import open_checkpoints
-from agt.training.removal import SEED, RemovalState, draw_seed, draw_tilt, newton_step, removal_budget, spectral_norm
+from agt.training.removal import (
+    SEED,
+    RemovalConfig,
+    RemovalState,
+    draw_seed,
+    draw_tilt,
+    newton_step,
+    removal_budget,
+    spectral_norm,
+)
 
 RNG = np.random.default_rng(11)
 N = 90

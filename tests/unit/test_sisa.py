@@ -13,20 +13,14 @@ from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import grounds, proved, void
-from agt.models import model as ensembles
+from agt.models import ensemble as ensembles
+from agt.models.box import BoxKind
+from agt.models.erm import ErmKind
+from agt.models.fitting import fit
 from agt.models.heads import HeadConfig
-from agt.models.model import fit
+from agt.models.stability import StabilityKind
 from agt.problem import Problem, Settings
-from agt.settings import (
-    BoxConfig,
-    ComputeConfig,
-    ErmConfig,
-    FeaturesConfig,
-    KGridConfig,
-    RelationConfig,
-    StabilityConfig,
-    validate,
-)
+from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, validate
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.unlearning.sisa import Retrained, retrain_affected
@@ -48,7 +42,7 @@ def people(seed: int = 0) -> Records:
 def problem(certificate: Any, records: Records, size: float | None = 80.0, **training: Any) -> Problem:
     dataset = Dataset("people", ("0", "1"), records, people(1), size, {}, *2 * [grounds(proved("made here"))])
     settings = Settings(
-        model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxConfig) else ()),
+        model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxKind) else ()),
         training=make_training(epochs=4, **training),
         relation=RelationConfig(name="add_remove", unit_rows=3),
         kgrid=KGridConfig(max=2),
@@ -62,11 +56,11 @@ def problem(certificate: Any, records: Records, size: float | None = 80.0, **tra
 
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "box, batches": (BoxConfig(), {"batch": {**DEFAULT, "count": 2}, "momentum": 0.5, "decay": 0.1}),
-    "stability": (StabilityConfig(), CLOSED),
-    "stability, batches": (StabilityConfig(average=3), {**CLOSED, "batch": {**DEFAULT, "count": 2}}),
-    "erm": (ErmConfig(), {**CLOSED, "weight_decay": 0.1}),
-    "box, no size": (BoxConfig(), {"size": None, "batch": NO_SIZE}),
+    "box, batches": (BoxKind(), {"batch": {**DEFAULT, "count": 2}, "momentum": 0.5, "decay": 0.1}),
+    "stability": (StabilityKind(), CLOSED),
+    "stability, batches": (StabilityKind(average=3), {**CLOSED, "batch": {**DEFAULT, "count": 2}}),
+    "erm": (ErmKind(), {**CLOSED, "weight_decay": 0.1}),
+    "box, no size": (BoxKind(), {"size": None, "batch": NO_SIZE}),
 }
 cases = pytest.mark.parametrize("name", ["box, batches", "stability, batches", "erm", "box, no size"])
 
@@ -160,7 +154,7 @@ def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
 
 def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Path) -> None:
     features = FeaturesConfig(whiten=0.5, public="test")
-    CASES["whitened"] = (StabilityConfig(features=features), CLOSED)
+    CASES["whitened"] = (StabilityKind(features=features), CLOSED)
     try:
         kept = Kept.of("whitened", tmp_path)
     finally:
@@ -176,7 +170,7 @@ def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Pat
     records = people()
     records = replace(records, public=np.isin(records.units, [f"u{i}" for i in range(0, 40, 2)]))
     features = FeaturesConfig(whiten=0.5, public="train")
-    whole = problem(StabilityConfig(features=features), records, **CLOSED)
+    whole = problem(StabilityKind(features=features), records, **CLOSED)
     files(fit(whole), tmp_path / "kept")
     gone = records.units[records.public][0]
     now = whole.on(replace(whole.dataset, train=records.take(records.units != gone)))

@@ -12,7 +12,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, KGridConfig, RelationConfig, TrainingConfig, validate
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting, sgd_sensitivity
-from agt.training.strength import FACTOR, ONSET, settled, strength
+from agt.training.strength import FACTOR, ONSET, resolve_minimiser, resolve_sgd, strength
 
 OPEN: dict[str, Any] = dict.fromkeys(("lr", "epochs", "weight_decay"), "recipe") | {
     "loss": "binary_cross_entropy",
@@ -41,7 +41,7 @@ def test_strength_grows_and_slowly() -> None:
 @pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize("unit_rows", [1, 5])
 def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(size: float, classes: int, unit_rows: int) -> None:
-    training = settled(opened(), "stability", classes, size, unit_rows)
+    training = resolve_sgd(opened(), classes, size, unit_rows)
     assert (training.by_recipe, training.weight_decay) == ((), 0)
     steps = training.epochs * training.batch.count
     assert training.lr * steps == pytest.approx(size / strength(size, classes), rel=1e-9)
@@ -57,7 +57,7 @@ def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(size: fl
 
 @pytest.mark.parametrize("size", SIZES)
 def test_erm_takes_the_same_strength(size: float) -> None:
-    training = settled(opened(), "erm", 2, size)
+    training = resolve_minimiser(opened(), 2, size)
     assert training.weight_decay * size == pytest.approx(strength(size, 2))
     assert (training.epochs, training.batch.count) == (1, 1)
 
@@ -65,16 +65,16 @@ def test_erm_takes_the_same_strength(size: float) -> None:
 def test_what_is_given_as_a_number_stays() -> None:
     given = opened(weight_decay=0.01, epochs=7, batch={"count": 3})
     assert given.by_recipe == ("lr",)
-    training = settled(given, "stability", 2, 6000)
+    training = resolve_sgd(given, 2, 6000)
     assert (training.weight_decay, training.epochs, training.batch.count) == (0.01, 7, 3)
-    closed = settled(opened(weight_decay=0.01), "erm", 2, 6000)
+    closed = resolve_minimiser(opened(weight_decay=0.01), 2, 6000)
     assert closed.weight_decay == 0.01
     plain = TrainingConfig("binary_cross_entropy", 3, 0.5, 0.5)
-    assert settled(plain, "stability", 2, 6000) is plain
+    assert resolve_sgd(plain, 2, 6000) is plain
 
 
 def test_caution_trades_along_the_curve() -> None:
-    near, far = (settled(opened(caution=caution), "stability", 2, 24_000) for caution in (1.0, 2.0))
+    near, far = (resolve_sgd(opened(caution=caution), 2, 24_000) for caution in (1.0, 2.0))
     assert near.lr * near.epochs * near.batch.count == pytest.approx(2 * far.lr * far.epochs * far.batch.count)
 
 

@@ -12,18 +12,12 @@ from agt.data.records import Records, records
 from agt.errors import ConfigError
 from agt.facts import Standing, declared, grounds, proved, void
 from agt.mechanisms.guarantees import GaussianDP
+from agt.models.box import BoxKind
+from agt.models.erm import ErmKind
 from agt.models.heads import HeadConfig
-from agt.problem import Settings
-from agt.settings import (
-    BoxConfig,
-    ChosenFrom,
-    ComputeConfig,
-    ErmConfig,
-    KGridConfig,
-    RelationConfig,
-    StabilityConfig,
-    TrainingConfig,
-)
+from agt.models.stability import StabilityKind
+from agt.problem import Problem, Settings
+from agt.settings import ChosenFrom, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.ensemble import EnsembleConfig
 from agt_cli.choices import chosen_from, still_chosen
 from agt_cli.commands.tune import TuningData, choices
@@ -53,7 +47,7 @@ def settings(certificate: Any = None, **training: Any) -> Settings:
         relation=RelationConfig(name="add_remove"),
         kgrid=KGridConfig(max=30),
         compute=ComputeConfig(),
-        certificate=certificate or ErmConfig(),
+        certificate=certificate or ErmKind(),
         ensemble=EnsembleConfig(),
         noise=None,
         choices=void("nobody said"),
@@ -79,7 +73,7 @@ def test_a_fold_is_what_a_run_on_its_rows_would_be() -> None:
     here = candidate(size=90)
     inside = here.rows.take(np.arange(90))
     stand_in = here._stand_in(inside)
-    real = linear_head(dataset(inside, here.rows, 90), settings()).retrained(inside)
+    real = linear_head(Problem(dataset(inside, here.rows, 90), settings())).retrained(inside)
     assert stand_in.trained.weight.numpy() == pytest.approx(real.trained.weight.numpy(), abs=1e-9)
     assert stand_in.trained.sensitivity == here.model.trained.sensitivity
 
@@ -92,9 +86,11 @@ def test_private_records_are_never_read() -> None:
 
 def test_a_rate_close_to_the_limit_holds_in_the_folds() -> None:
     """n_max / B, and with it the largest learning rate, is the real run's, though the folds are far smaller."""
-    limit = linear_head(dataset(rows(9, 0), rows(9, 1), 40_000), settings(StabilityConfig())).trained.sensitivity.rate_limit
+    limit = linear_head(
+        Problem(dataset(rows(9, 0), rows(9, 1), 40_000), settings(StabilityKind()))
+    ).trained.sensitivity.rate_limit
     assert limit is not None
-    scores = candidate(size=40_000, certificate=StabilityConfig(), epochs=4, lr=0.999 * limit, weight_decay=0.01)
+    scores = candidate(size=40_000, certificate=StabilityKind(), epochs=4, lr=0.999 * limit, weight_decay=0.01)
     assert scores.scores(3, 20, BUDGET).shape == (3, 3)
 
 
@@ -110,7 +106,7 @@ def test_people_stay_on_one_side_of_a_fold() -> None:
     ("change", "text"),
     [
         ({"size": None}, "dataset.declared_size"),
-        ({"certificate": BoxConfig()}, "certificate=erm"),
+        ({"certificate": BoxKind()}, "certificate=erm"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(change: dict[str, Any], text: str) -> None:

@@ -1,0 +1,261 @@
+"""What every weights mechanism is: it publishes the weights of one linear head, once, with a guarantee.
+
+    mechanism = ReleaseWeights.within(eps=1.0, delta=1e-5)
+    head = mechanism.head_of(model)
+    mechanism.check(head)                                 refuses what no proof covers
+    released = mechanism.draw(head, SystemRandomness())   spends the guarantee
+
+Formal guarantees
+    - ``draw`` spends ``guarantee`` once. Labels that are computed from released weights are
+      post-processing: any number of queries spends nothing more.
+    - ``noise``, which travels with the weights, is a function of settings and public constants.
+    - ``check`` and ``noise`` draw nothing: what they refuse is refused before anything is paid.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+
+import agt.mechanisms
+from agt.errors import ConfigError
+from agt.mechanisms.composition import per_query
+from agt.mechanisms.guarantees import Guarantee
+from agt.mechanisms.mechanism import GuaranteeKind, Need, register
+from agt.mechanisms.output import Output
+from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.numeric import Randomness
+from agt.settings import validate
+from agt.training.batches import check_unit_rows
+
+REGISTERED: dict[str, type["WeightsMechanism"]] = {}
+
+
+@dataclass(frozen=True)
+class ReleasedWeights:
+    """Weights that may be published.
+
+    Attributes:
+        weight: [J, d] float64, multiples of ``noise["step"]``.
+        guarantee: of the release and of everything computed from it.
+        noise: what was drawn with, by name (``WeightsMechanism.noise``).
+        simulated: drawn from a seeded generator: no guarantee.
+        mechanism: the name of what drew them.
+    """
+
+    weight: np.ndarray
+    guarantee: Guarantee
+    noise: Mapping[str, float]
+    simulated: bool
+    mechanism: str
+
+    @property
+    def described(self) -> dict[str, float]:
+        """The guarantee's parameters and the noise, by name."""
+        return {**self.guarantee.parameters, **self.noise}
+
+
+@dataclass(frozen=True)
+class AccuracyMethod:
+    """How an expected accuracy is worked out.
+
+    Attributes:
+        name: exact; to first order in the noise; or the mean of simulated releases.
+        draws: how many releases are simulated; 0 where none are.
+    """
+
+    name: Literal["exact", "first order", "simulated"]
+    draws: int = 0
+
+
+EXACT = AccuracyMethod("exact")
+
+
+class NoiseLaw(Enum):
+    """The distribution by which an audit can tell two neighbours' releases apart."""
+
+    ADDED_GAUSSIAN = "independent normal noise on each trained weight"
+    LINEAR_TERM = "the minimiser with a random linear term in the loss"
+    OTHER = "none that an audit has an attack of its own for"
+
+
+class WeightsMechanism:
+    """A mechanism that publishes the weights of one linear head, once.
+
+    A subclass is decorated with ``agt.settings.schema``; its fields are the keys ``mechanism.*``,
+    among them the parameters of its guarantee. It gives ``spends``, ``guarantee``, ``noise``,
+    ``draw`` and ``expectation``. One that has a ``name`` of its own is registered by being defined.
+
+    Attributes:
+        name: as in conf/mechanism and in tables.
+        needs: every condition, as weights depend on all of training.
+        output: weights.
+        spends: the kind of guarantee that a total is turned into.
+        reads_records: True: weights are solved anew from the training records, so that a head
+            beside votes serves too. False: a trained head's own weights are released.
+        accuracy_method: how ``expectation`` works its numbers out.
+        noise_law: by which ``agt audit weights`` attacks it; OTHER: ``agt audit replay`` alone.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[Need] = "distance"
+    output: ClassVar[Output] = Output.WEIGHTS
+    spends: ClassVar[GuaranteeKind]
+    reads_records: ClassVar[bool] = False
+    accuracy_method: ClassVar[AccuracyMethod] = EXACT
+    noise_law: ClassVar[NoiseLaw] = NoiseLaw.OTHER
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        register(cls, REGISTERED)
+
+    @classmethod
+    def head_of(cls, model: Model) -> LinearModel:
+        """Return the head whose weights are released from a model.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        head = model.release_head if cls.reads_records else model.linear_head
+        if head is None:
+            certificate = "erm" if cls.reads_records else "stability"
+            raise ConfigError(
+                f"mechanism={cls.name} is for one linear head: train with model=linear "
+                f"certificate={certificate}, no ensemble"
+            )
+        return head
+
+    @classmethod
+    def check_head(cls, head: LinearModel) -> None:
+        """Raise ConfigError where no proof covers this head, whatever the budget and settings.
+
+        So it does where the mechanism reads records and they are not there. The default takes
+        every head.
+        """
+
+    def check(self, head: LinearModel) -> None:
+        """Raise ConfigError where no proof covers a release from this head with this budget."""
+        self.check_head(head)
+        self.noise(head)  # called because it raises for a budget that is too little
+
+    @classmethod
+    def afford(cls, eps: float, delta: float) -> Guarantee:
+        """Return the largest guarantee whose one release is (eps, delta)-DP, rounded down.
+
+        Raises:
+            ConfigError: eps or delta is out of range, or no guarantee of ``spends`` fits.
+        """
+        return per_query(cls.spends, eps, delta, 1)
+
+    @classmethod
+    def within(cls, eps: float, delta: float, **settings: object) -> Self:
+        """Return the mechanism that a total affords.
+
+        Args:
+            eps, delta: of the total.
+            settings: that do not state a budget, by name.
+
+        Raises:
+            ConfigError: as ``afford``; or a setting is wrong.
+        """
+        return validate(cls, {**settings, **cls.afford(eps, delta).parameters}, "mechanism")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of one release: of the kind ``spends``."""
+        raise NotImplementedError
+
+    def noise(self, head: LinearModel) -> dict[str, float]:
+        """Return what a release from this head draws with, all of it public.
+
+        Returns:
+            By name (no parameter of the guarantee, and no metric of a record): at least ``sigma``,
+            the standard deviation of the noise on each weight (of the noise that is drawn last,
+            where there are several), and ``step``, which is ``agt.numeric.step_of(sigma)``:
+            weights are released as its multiples.
+
+        Raises:
+            ConfigError: the budget is too little for this head; what to give instead is named.
+        """
+        raise NotImplementedError
+
+    def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
+        """Release, which spends ``guarantee`` once.
+
+        Args:
+            head: one that ``check`` takes.
+            source: SystemRandomness for a release; anything else is a simulation. Every draw whose
+                distribution depends on private data goes through ``agt.numeric.answered``, as
+                ``noisy`` and ``noisy_integers`` do, so that an audit can replay it.
+
+        Raises:
+            ConfigError: as ``check``.
+            AgtError: a weight is not finite, or a solver missed its tolerance; nothing is released.
+        """
+        raise NotImplementedError
+
+    def expected_accuracy(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
+        """Return the expected accuracy of labels that released weights give, by ``accuracy_method``.
+
+        It depends on the records: for the data owner alone. Arguments as of ``expectation``.
+        """
+        return self.expectation(head, features, labels)(self)
+
+    @classmethod
+    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Self], float]:
+        """Return the function that gives each budget's ``expected_accuracy`` on the same queries.
+
+        What no budget changes is computed once, however many mechanisms are asked about.
+
+        Args:
+            head: one that ``check_head`` takes.
+            features: [n, ...] queries, as the head takes them.
+            labels: [n] their true labels.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def training_rows(cls, head: LinearModel, unit_rows: int = 1) -> np.ndarray:
+        """Return the indices of the records that weights are solved from, in the plan's order.
+
+        Votes never checked them against the plan of the head beside them, so it is done here.
+
+        Args:
+            unit_rows: how many records one unit may have.
+
+        Raises:
+            ConfigError: the records are not there, more than n_max, or more than ``unit_rows`` of
+                one unit.
+            DataError: memory-mapped records were edited after training.
+        """
+        units = head.problem.dataset.train.units
+        head.problem.dataset.check_unchanged()
+        if not len(units):
+            raise ConfigError(
+                f"mechanism={cls.name} solves the problem anew and needs the training records, "
+                "which this model was read back without: release from the model that was fitted, "
+                "or by agt predict from its run"
+            )
+        check_unit_rows(units, unit_rows)
+        return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
+
+
+def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:
+    """Return every weights mechanism by name: those of agt, and those that were defined elsewhere.
+
+    Tables have them in this order: those whose expected accuracy is exact come first, then those
+    to first order, and last the simulated ones.
+    """
+    for module in iter_modules(agt.mechanisms.__path__, "agt.mechanisms."):
+        import_module(module.name)
+
+    def rank(kind: type[WeightsMechanism]) -> tuple[int, int, str]:
+        method = kind.accuracy_method
+        return method.draws, int(method != EXACT), kind.name
+
+    return {kind.name: kind for kind in sorted(REGISTERED.values(), key=rank)}

@@ -1,0 +1,53 @@
+"""``certificate=stability``: a linear head trained by plain SGD (method.md section 5)."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from agt.data.records import Records
+from agt.models.linear import LinearKind, describe_reach
+from agt.settings import Count, FeaturesConfig, TrainingConfig, schema
+from agt.training.checkpoint import Checkpoints
+from agt.training.linear import LinearTrained, train_linear
+from agt.training.loop import OnProgress
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearSetting, Sensitivity, sgd_sensitivity
+from agt.training.sgd import learning_rate
+from agt.training.strength import resolve_sgd
+
+
+@schema
+class StabilityKind(LinearKind):
+    """Certificates in closed form for a linear head on public features, from the stability of SGD.
+
+    Attributes:
+        features: the public feature map.
+        average: the model is the mean of this many last iterates; 1: the last one.
+    """
+
+    name: Literal["stability"] = "stability"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    average: Count = 1
+
+    certifies_more = "votes"
+
+    def resolve(self, training: TrainingConfig, classes: int, size: float, unit_rows: int) -> TrainingConfig:
+        """Return the settings with the recipe's rates, epochs and batches of plain SGD."""
+        return resolve_sgd(training, classes, size, unit_rows)
+
+    def sensitivity(self, setting: LinearSetting) -> Sensitivity:
+        """Return how far one record moves what SGD ends at. Raises ConfigError: a rate is too large."""
+        return sgd_sensitivity(setting, self.average)
+
+    def train(self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints) -> LinearTrained:
+        """Return the head after the recipe's steps of SGD from 0."""
+        return train_linear(recipe, records, self.average, on_progress, checkpoints)
+
+    def describe_step(self, trained: LinearTrained) -> tuple[str, str]:
+        """Return the number of steps, and why no step drives two heads apart, in words."""
+        largest = learning_rate(trained.training, 0)
+        limit = trained.sensitivity.rate_limit
+        return f"{trained.plan.steps} steps", (
+            f"learning rates up to {largest:g}, at most {limit:.5g}: no step drives two models apart, "
+            f"{describe_reach(trained)}"
+        )

@@ -1,0 +1,173 @@
+"""Members on disjoint shards that answer together by vote, whatever they are: what ``certificate=votes`` rests on.
+
+A member that is a function of its own shard alone needs no certificate: its distance is 0 (certificates/votes.py,
+``plain_vote``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition, named, symmetric_fact
+from agt.certificates.votes import VoteCertificates, count_votes, plain_vote
+from agt.data.arrays import ROWS
+from agt.data.records import Records
+from agt.distributed import group
+from agt.errors import ConfigError
+from agt.facts import Fact, grounds, proved
+from agt.models.closed_form import ClosedFormKind, ClosedFormModel
+from agt.models.kind import BoundedQuantity, UnreadReason
+from agt.models.shares import shares_of_leads
+from agt.problem import Settings
+from agt.relations import RELATIONS
+from agt.settings import BatchConfig, TrainingConfig
+from agt.training.batches import BatchPlan, check_unit_rows
+from agt.training.ensemble import EnsembleConfig, shards, usual_members
+from agt.training.loop import OnProgress, counted
+
+CONSTANTS = "votes.json"
+MOST_CLASSES = 2**15 - 1  # that a vote, of 16 bits, names
+
+
+class VotingKind(ClosedFormKind):
+    """A kind whose members are one model, and none has a certificate of its own."""
+
+    bounded: ClassVar[BoundedQuantity] = "vote counts"
+    covers_retraining = True
+
+    @property
+    def unread_settings(self) -> Mapping[str, UnreadReason]:
+        """Everything that trains one head: members have one setting, their strength."""
+        names = ("epochs", "lr", "lr_min", "decay", "loss", "clip", "weight_decay")
+        unread: Mapping[str, UnreadReason] = {f"training.{name}": "own strength" for name in names}
+        return {**super().unread_settings, **unread}
+
+    def has_member_models(self, ensemble: EnsembleConfig) -> bool:
+        """Return False: the members vote as one model."""
+        return False
+
+    @classmethod
+    def usual_members(cls, size: float, caution: float, relation: str) -> int:
+        """Return the recipe's number of members for so many records; one head where labels flip."""
+        if RELATIONS[relation].counts_label_flips:
+            return 1  # one head, exactly certified, is what to begin with
+        return usual_members(size, caution)
+
+    def check_own(self, settings: Settings) -> None:
+        """Raise ConfigError where there is one member, or a vote of anything but labels."""
+        alone = settings.ensemble.members == 1 and not RELATIONS[settings.relation.name].counts_label_flips
+        if alone or settings.ensemble.vote != "labels":
+            raise ConfigError(
+                f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
+                "counts labels of many small members: give the declared size, of which the recipe takes one member for 100 "
+                "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and ensemble.vote=labels"
+            )
+
+    def check_classes(self, classes: int) -> None:
+        """Raise ConfigError where there are more classes than a vote names."""
+        if classes > MOST_CLASSES:
+            raise ConfigError(
+                f"certificate=votes: {classes:,} classes are more than the {MOST_CLASSES:,} that a vote names"
+            )
+
+
+@dataclass(frozen=True)
+class Votes(ClosedFormModel):
+    """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
+
+    @property
+    def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
+        """Why each is one, by the letters of the conditions that ask."""
+        raise NotImplementedError
+
+    @property
+    def public_features(self) -> Callable[[np.ndarray], np.ndarray]:
+        """The features that members see."""
+        return self.phi
+
+    def member_margins(self, features: np.ndarray) -> np.ndarray:
+        """Return [T, lines, n] how each member labels: 1 for the line's class, -1 for another."""
+        classes = self.problem.classes
+        first = 1 if classes == 2 else 0  # of two classes one line is enough
+        given = self.labels(self.phi(features))[:, None] == np.arange(first, classes)[:, None]
+        return np.where(given, 1.0, -1.0)
+
+    def labels(self, phi: np.ndarray) -> np.ndarray:
+        """[T, n] int16: each member's label of each query."""
+        raise NotImplementedError
+
+    def _dealt(self, records: Records) -> Iterator[Records]:
+        """The records of each member, in the order of their ids. Raises ConfigError: a unit has too many rows."""
+        check_unit_rows(records.units, self.settings.relation.unit_rows)
+        home = shards(records.units, self.settings.ensemble)
+        order = np.lexsort((records.ids, home))
+        ends = np.searchsorted(home[order], np.arange(self.settings.ensemble.members + 1))
+        return (records.take(order[start:end]) for start, end in pairwise(ends))
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The settings, of which members take none but the precision of features."""
+        return self.settings.training
+
+    @property
+    def plan(self) -> BatchPlan:
+        """Every record once; nothing is divided by the normaliser."""
+        return BatchPlan.of(BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g."""
+        settings, dataset, facts = self.settings, self.problem.dataset, self.member_facts
+        members, touches = settings.ensemble.members, RELATIONS[settings.relation.name].touches
+        moved = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
+        dealt = f"members' shards by keyed hash of the unit's id, {members} of them: one k can change {moved}"
+        found = {
+            "a": grounds(proved("counted exactly: every integer k at once, whatever grid is shown")),
+            "b": dataset.selection.and_(proved(dealt), *facts["b"]),
+            "c": grounds(*facts["c"]),
+            "d": grounds(proved(f"one k changes the vote of {moved}")),
+            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
+            "f": grounds(*facts["f"]),
+            "g": grounds(symmetric_fact(settings.relation)),
+        }
+        return named(found, "a record moves one vote")
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes."""
+        return {"members": self.settings.ensemble.members, "k_max": self.farthest}
+
+    @property
+    def farthest(self) -> int:
+        """As many votes as there are."""
+        return self.settings.ensemble.members
+
+    def logits(self, phi: np.ndarray) -> np.ndarray:
+        """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
+        shares = count_votes(self.labels(phi), self.problem.classes).T / self.settings.ensemble.members
+        return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
+
+    def shares(self, features: np.ndarray) -> np.ndarray:
+        """[n, C] each class's share of the members' votes."""
+        return shares_of_leads(self.margins(features))
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Certificates:
+        """Stable distances of the vote; at some k, tabulated there alone and no farther than the last."""
+        relation, count = self.settings.relation.name, len(features)
+        done = counted(on_progress, count)
+        parts = group().shared(count, ROWS, lambda rows: self.labels(self.phi(features[rows])), done)
+        members = np.concatenate(list(parts), axis=1)
+        vote = plain_vote(count_votes(members, self.problem.classes), touches=RELATIONS[relation].touches)
+        if ks is not None:
+            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
+        none = np.broadcast_to(np.int64(0), members.shape)
+        return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
