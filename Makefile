@@ -144,7 +144,8 @@ wheel: $(VENV)/.tools
 	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
 	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
 	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli, agt_audit as a; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli, a))' && \
-	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0 && \
+	  $$run train experiment=digits kgrid.max=5 && $$run certify run=$(LATEST) && \
+	  $$run train kgrid.max=5 && $$run certify run=$(LATEST) map_resolution=40 && \
 	  $$run audit certificate run=$(LATEST) audit.units=2 audit.neighbours=2 audit.bounded=0 audit.queries=4 audit.lines=1 \
 	    audit.again=false && \
 	  $$run reproduce blobs profile=smoke only='[001_fig2]'

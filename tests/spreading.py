@@ -32,7 +32,6 @@ from agt.training.noise import NoiseConfig
 SIZES = (2, 3)
 FEW_STEPS: dict[str, Any] = {"certificate": "stability", "batch": {"count": 2}, "epochs": 2, "lr": 0.1}
 Outcome = dict[str, str]
-Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass
@@ -76,7 +75,7 @@ def data(rows: int, width: int, classes: int = 2) -> tuple[np.ndarray, np.ndarra
     return x, (x[:, 0] + rng.normal(size=rows) > 0).astype(np.int64) if classes == 2 else rng.integers(0, classes, rows)
 
 
-def outcome(fitted: Fitted, queries: int = 300) -> str:
+def outcome(fitted: Fitted, queries: int = 200) -> str:
     """The bits of a model and of all that it says."""
     files, model = Files(), fitted.model
     model.save(files)

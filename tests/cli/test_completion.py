@@ -83,14 +83,6 @@ def test_every_shell_has_a_script_that_asks_in_its_name(agt: Agt, shell: str) ->
         subprocess.run([shell, "-n"], input=said.out, text=True, check=True, timeout=30)
 
 
-def test_help_says_how_to_install_it(agt: Agt) -> None:
-    assert 'eval "$(agt completion bash)" in ~/.bashrc' in agt("--help").out
-    assert agt("help", "completion").code == 0
-    for line in (("completion",), ("completion", "bsh")):
-        said = agt(*line)
-        assert (said.code, "bash" in said.err) == (2, True)
-
-
 def test_commands_and_groups_are_answered_without_anything_heavy() -> None:
     code = (
         "import sys; from agt_cli.cli import main\n"

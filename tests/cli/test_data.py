@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt_cli.usage import settings_from_words
-
 from .conftest import Agt
 
 ROOT = Path(__file__).parents[2]
@@ -27,44 +25,6 @@ def statements(tmp_path: Path) -> Path:
     spec.loader.exec_module(module)
     module.make(tmp_path / "raw", 1_000, "csv")
     return tmp_path / "raw"
-
-
-def test_words_become_settings() -> None:
-    assert settings_from_words("data", ["prepare", "imdb", "prepare.batch=2", "-m"]) == [
-        "action=prepare",
-        "prepare=imdb",
-        "prepare.batch=2",
-        "-m",
-    ]
-    for line in (["prepare.batch=2", "prepare", "-m", "imdb"], ["-m", "prepare", "prepare.batch=2", "imdb"]):
-        assert settings_from_words("data", line) == ["action=prepare", "prepare=imdb", "prepare.batch=2", "-m"]
-    assert settings_from_words("train", ["-m", "a=1", "--cfg", "job", "b=2"]) == ["a=1", "b=2", "-m", "--cfg", "job"]
-    assert settings_from_words("train", ["training.lr=1", "--cfg", "job"]) == ["training.lr=1", "--cfg", "job"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "fragments"),
-    [
-        (("data",), 2, ("agt data: one more word is needed", "prepare")),
-        (("data", "prepare"), 2, ("agt data prepare: one more word is needed", "amex, imdb")),
-        (("data", "prepare", "prepare.batch=1"), 2, ("right here: amex, imdb",)),
-        (("data", "data_dir=x", "prepare", "prepare.clamp=3", "amex"), 2, ("prepare.clamp",)),
-        (("data", "prepar", "imdb"), 2, ("unknown word 'prepar'; did you mean 'prepare'?",)),
-        (("data", "prepare", "idmb"), 2, ("unknown word 'idmb'; did you mean 'imdb'?",)),
-        (("data", "prepare", "imdb", "prepare.poling=max"), 2, ("'prepare.poling'", "did you mean 'pooling'")),
-        (("data", "prepare", "imdb", "prepare.pooling=sum"), 2, ("prepare.pooling: unknown value 'sum'", "mean")),
-        (("data", "prepare", "imdb", "prepare.reviews=no.parquet"), 4, ("data/no.parquet is not there", "prepare.reviews")),
-        (("data", "prepare", "amex"), 4, ("data/train_data.csv is not there", "kaggle competitions download -c amex")),
-        (("data", "prepare", "amex", "prepare.missing=low"), 2, ("prepare.missing:", "'low'")),
-        (("train", "dataset=imdb"), 4, ("data/imdb_gpt2 is not there: make it with: agt data prepare imdb",)),
-        (("train", "dataset=amex"), 4, ("data/amex is not there: make it with: agt data prepare amex",)),
-    ],
-)
-def test_mistakes(agt: Agt, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
-    said = agt(*arguments).ended(code)
-    assert len(said.err.splitlines()) == 1, said.err
-    for fragment in fragments:
-        assert fragment in said.err
 
 
 def test_prepare_and_train(agt: Agt, statements: Path) -> None:

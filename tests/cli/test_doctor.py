@@ -28,4 +28,4 @@ def test_problem_ends_with_3_and_says_which(agt: Agt, monkeypatch: pytest.Monkey
 
 def test_other_settings_are_refused(agt: Agt) -> None:
     for setting in ("dataset=blobs", "output_dir=x"):
-        assert agt("doctor", setting).code == 2
+        agt("doctor", setting).ended(2)

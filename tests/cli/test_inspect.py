@@ -63,38 +63,13 @@ def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: P
 
 def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
     people(tmp_path / "t.csv")
-    assert agt("data", "inspect", "t.csv", "-q").code == 0
-    again = agt("data", "inspect", "t.csv", "-q")
-    assert (again.code, "conf/dataset/t.yaml is there already" in again.err, "force=true" in again.err) == (2, True, True)
-    assert agt("data", "inspect", "t.csv", "-q", "force=true").code == 0
-    assert agt("data", "inspect", "t.csv", "-q", "name=other", "id='Nr.'", "label=yes").code == 0
+    agt("data", "inspect", "t.csv", "-q").ended(0)
+    agt("data", "inspect", "t.csv", "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
+    agt("data", "inspect", "t.csv", "-q", "force=true").ended(0)
+    agt("data", "inspect", "t.csv", "-q", "name=other", "id='Nr.'", "label=yes").ended(0)
     other = (tmp_path / "conf" / "dataset" / "other.yaml").read_text(encoding="utf-8")
     assert 'id: "Nr."' in other
     assert 'label: "yes"' in other
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "fragments"),
-    [
-        ((), 2, ("agt data inspect: one more word is needed", "FILE")),
-        (("none.csv",), 4, ("none.csv is not there, nor is data/none.csv",)),
-        (("digits.csv",), 2, ("one of agt's own", "name=my_digits")),
-        (("t.csv", "label=defalt"), 2, ("no column 'defalt', which label names; did you mean 'default'",)),
-        (("t.csv", "lable=x"), 2, ("unknown key 'lable'", "did you mean 'label'")),
-        (("t.csv", "most_values=0"), 2, ("most_values: ",)),
-        (("even.csv",), 2, ("which column is the label? Say label=NAME (likely: 'a', 'b')", "nothing was written")),
-        (("plain.xlsx",), 2, ("unknown format '.xlsx'",)),
-    ],
-)
-def test_mistakes(agt: Agt, tmp_path: Path, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
-    people(tmp_path / "t.csv", 20)
-    (tmp_path / "digits.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "plain.xlsx").write_text("")
-    (tmp_path / "even.csv").write_text("a,b,c\n" + "".join(f"{n % 2},{n % 2},{n}\n" for n in range(30)))
-    said = agt("data", "inspect", *arguments).ended(code)
-    for fragment in fragments:
-        assert fragment in said.err
-    assert not list(tmp_path.glob("conf/dataset/*"))
 
 
 def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +83,9 @@ def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatc
     assert len(files["path"]["sha256"]) == 64
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert agt("certify", f"run={run}", "-q").code == 0
+    agt("certify", f"run={run}", "-q").ended(0)
     people(tmp_path / "data" / "t.csv", 401)
-    changed = agt("certify", f"run={run}", "-q")
-    assert (changed.code, "the data is not what the run was trained on" in changed.err) == (2, True)
+    agt("certify", f"run={run}", "-q").ended(2, "the data is not what the run was trained on")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +103,7 @@ def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: st
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(text)
     said = agt("train", "dataset=mine").ended(2)
     assert re.search(says, said.err)
-    assert agt("train", "--help").code == 0
+    agt("train", "--help").ended(0)
 
 
 def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
@@ -139,8 +113,7 @@ def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
         line = [word.replace("=45", f"={size}") for word in table if word != "-q"]
         said = agt(*line, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").ended(0)
         assert ("certificate=votes certified more" in said.err) == (size == 5000)  # as docs/recipe.md has it
-    said = agt(*table, '+dataset.numeric={"a.b": [0, 60]}')
-    assert (said.code, "names in a mapping take no quotes: {a.b: [0, 1]" in said.err) == (2, True)
+    agt(*table, '+dataset.numeric={"a.b": [0, 60]}').ended(2, "names in a mapping take no quotes: {a.b: [0, 1]")
 
 
 HOSTILE = ("\x1b]0;owned\x07\x1b[2J", "\u202eevil\u2066", "\x9b31m\x85", "two\n\n# Forged: proved\n\nlines")
@@ -158,7 +131,7 @@ def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Pat
     line = ("dataset=t", "dataset.declared_size=90", "dataset.from_data=[]", "training.chosen_on=public")
     said.append(agt("train", *line, f"dataset.name='set {HOSTILE[0]}'", "kgrid.max=3", "compute.kernel=reference"))
     said.append(agt("certify", "run=latest"))
-    said.append(agt("plan", "run=latest", "-q"))
+    said.append(agt("plan", "run=latest", "eps=[1.0]", "queries=[10]", "-q"))
     said += [agt("runs"), agt("train", "dataset=t", f"dataset.label='{HOSTILE[3]}{HOSTILE[0]}'")]
     assert [one.code for one in said] == [0, 0, 0, 0, 0, 2], [one.err for one in said]
     pages = [path.read_text("utf-8") for path in Path("outputs").rglob("*") if path.suffix in (".md", ".html")]

@@ -51,15 +51,10 @@ def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
     assert runs_of(home, "train") == []
 
 
-def test_none_is_an_error_that_says_what_there_is(agt: Agt, home: Path) -> None:
-    for command in ("certify", "plan", "predict"):
-        more = ("mechanism.eps=1",) if command == "predict" else ()
-        said = agt(command, "run=latest", *more)
-        assert (said.code, len(said.err.splitlines())) == (2, 1)
-        assert "run=latest: no finished training run in outputs/train: start agt train, or give run=FOLDER" in said.err
+def test_where_none_is_finished_the_newest_is_named_with_its_reason(agt: Agt, home: Path) -> None:
     kept("outputs/train/broken", state="failed")
-    assert "(not finished: outputs/train/broken, failed (why))" in agt("certify", "run=latest").err
-    assert "no finished training run in other/train" in agt("certify", "run=latest", "output_dir=other").err
+    agt("certify", "run=latest").ended(2, "(not finished: outputs/train/broken, failed (why))")
+    agt("certify", "run=latest", "output_dir=other").ended(2, "no finished training run in other/train")
 
 
 def test_latest_is_recorded_as_the_folder_it_was(agt: Agt, trained: Path) -> None:

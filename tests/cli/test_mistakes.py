@@ -75,13 +75,6 @@ def test_an_ordinary_value_error_is_a_bug_and_not_the_users() -> None:
     assert explain(caught.value, "train", []) is None
 
 
-def test_user_s_own_dataset_without_training_settings(agt: Agt, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "dataset").mkdir(parents=True)
-    (tmp_path / "mine" / "dataset" / "mine.yaml").write_text("_target_: agt.data.images.Digits\n")
-    agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine").ended(2, "give training=NAME")
-    agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine", "training=digits", "kgrid.max=1", "-q").ended(0)
-
-
 def test_command_line_is_left_as_it_was(agt: Agt) -> None:
     before = list(sys.argv)
     agt("train", "dataset=blob")

@@ -82,19 +82,3 @@ def test_a_missing_condition_leaves_no_claim(agt: Agt, more: tuple[str, ...], le
     assert f"condition {letter} " in words[0]
     assert not any(line.startswith("the weights") for line in words)
     assert said.json["metrics"]["noise_proved"] == 0
-
-
-REFUSED = {
-    "noise.release=inside_box": "whether they do depends on the private data",
-    "ensemble.members=2": "answers by vote",
-    "certificate=stability": "mechanism=release_weights",
-    "relation=paper_privacy": "divides by the actual batch",
-    "relation=remove": "training again draws other noise",
-    "noise.delta=0": "noise.delta",
-    "noise.sigma=1": "sigma",
-}
-
-
-def test_refusals(agt: Agt) -> None:
-    for more, why in REFUSED.items():
-        agt("train", *NOISE, more).ended(2, why)

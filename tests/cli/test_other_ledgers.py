@@ -87,6 +87,11 @@ def test_a_ledger_that_cannot_be_opened_is_not_taken_for_none(agt: Agt, other: P
     agt(*init, line).ended(0)
     said = predict(agt, other, "ledger=people", "--json").ended(0).json
     assert "entry 2 declares that other.ledger beside the ledger" in str(said["words"])
+
+
+def test_a_claim_that_no_ledger_pays_for_says_that_others_could_not_be_opened(agt: Agt, other: Path) -> None:
+    UNREADABLE["random bytes"](OTHER)
+    agt("ledger", "init", "people", f"run={other}", *BUDGET, f"unreadable={OTHER}").ended(0)
     assert "of others that could not be opened" in str(predict(agt, other, "ledger=none", "--json").ended(0).json["words"])
 
 

@@ -169,28 +169,3 @@ def test_labelled_queries_of_a_file(plan: Callable[..., Said]) -> None:
     said = plan("box", "inputs=labelled.csv", *ONE, "--json", "-q")
     assert said.json["metrics"]["n_queries"] == 2
     assert said.json["metrics"]["accuracy"] == 0.5
-
-
-REFUSED = [
-    (("inputs=unlabelled.csv",), "inputs=unlabelled.csv: a plan needs queries whose labels are known"),
-    (("inputs=half.csv",), "a plan needs queries whose labels are known"),
-    (("eps=[0]",), "eps.0: Input should be greater than 0"),
-    (("eps=[nan]",), "eps.0: Input should be a finite number"),
-    (("eps=[]",), "eps: Tuple should have at least 1 item"),
-    (("queries=[0]",), "queries.0: Input should be greater than or equal to 1"),
-    (("queries=[1.5]",), "queries.0: expected a whole number"),
-    (("delta=1",), "delta: Input should be less than 1"),
-    (("mechanisms=[smooth_couchy]",), "mechanisms: unknown mechanism 'smooth_couchy'; did you mean 'smooth_cauchy'?"),
-    (("mechanisms=[noisy_argmax]",), "train with ensemble.members=T"),
-    (("counting=steps",), "counting: unknown value 'steps'"),
-    (("run=nowhere",), "run=nowhere: no such folder"),
-]
-
-
-def test_refused(plan: Callable[..., Said]) -> None:
-    Path("unlabelled.csv").write_text("x1,x2\n1.0,1.0\n")
-    Path("half.csv").write_text("x1,x2,label\n1.0,1.0,right\n1.0,1.0,\n")
-    for arguments, words in REFUSED:
-        said = plan("box", *arguments).ended(2)
-        assert len(said.err.splitlines()) == 1
-        assert words in said.err

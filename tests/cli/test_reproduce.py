@@ -208,24 +208,14 @@ def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(
     absent = replace(second, smoke={**(second.smoke or {}), "run": ["dataset=mnist"]})
     changed = replace(experiment, artifacts=(first, absent))
     monkeypatch.setattr(reproduce, "load_experiment", lambda name: changed)
-    done = agt("reproduce", "blobs", "profile=smoke").ended(0, "001_fig6 is left out")
-    assert "Forecast: not measured" in done.err
-    assert "2 of 2, after 0." in done.err
+    agt("reproduce", "blobs", "profile=smoke").ended(
+        0, "001_fig6 is left out", "Forecast: not measured", "2 of 2, after 0."
+    )
     report = next(Path("outputs/reproduce").glob("*/report.md")).read_text()
     assert "Left out: " in report
     assert "mnist_t10k.npz" in report
     whole = reproduce.configure({**SMOKE, "profile": "both"})
     assert "about 6 minutes" in reproduce._forecast(whole)
-
-
-def test_an_older_summary_that_was_edited_is_left_out_of_the_overview() -> None:
-    artifact = {"source": "001 Fig 2", "title": "t", "seconds": 1, "figures": {"f": "of what"}, "compared": []}
-    whole = {"data": "d", "profiles": {"ours": "w"}, "peak_gib": 1.0, "artifacts": [artifact]}
-    assert "001 Fig 2" in reproduce.overview({"one": ("folder", whole)})
-    for broken in ({}, {**whole, "artifacts": 7}, {**whole, "artifacts": [{"source": "s"}]}, {**whole, "peak_gib": "much"}):
-        words = reproduce.overview({"one": ("folder", broken), "two": ("other", whole)})
-        assert "one" not in words
-        assert "## two" in words
 
 
 @pytest.mark.sweep
@@ -243,22 +233,6 @@ def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     folder = Path(json.loads(done.out)["run"])
     assert "roof of privacy" not in (folder / "tables" / "001_fig2.csv").read_text()
     assert "No proof" not in (folder / "report.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (("reproduce",), 2, "one more word is needed"),
-        (("reproduce", "blobz"), 2, "did you mean 'blobs'"),
-        (("reproduce", "blobs", "only=[fig9]"), 2, "no artifact 'fig9'"),
-        (("reproduce", "blobs", "profile=papers"), 2, "unknown value 'papers'"),
-        (("reproduce", "imdb", "data_dir=nowhere"), 4, "imdb"),
-        (("reproduce", "blobs", "overrides=['relation=substitute']"), 2, "are the profile's"),
-        (("reproduce", "blobs", "overrides=['++noise.epsilon=1']"), 2, "are the profile's"),
-    ],
-)
-def test_mistakes(agt: Agt, words: tuple[str, ...], code: int, message: str) -> None:
-    agt(*words).ended(code, message)
 
 
 SMOKE = {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}

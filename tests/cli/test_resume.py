@@ -87,14 +87,14 @@ def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     assert told(run, "status.json")["state"] == "failed"
     assert list((run / "checkpoint").rglob("step=*"))
     stop(2)
-    assert agt("train", f"resume={run}", "-q").code == 1
+    agt("train", f"resume={run}", "-q").ended(1)
     stop(0)
     said = agt("train", f"resume={run}", "--json").ended(0)
     assert said.json["run"] == str(run)
     assert "goes on from its last checkpoint" in said.err
-    assert agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").code == 0
+    agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").ended(0)
     assert bits(run) == bits(Path("whole"))
-    assert agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").code == 0
+    agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").ended(0)
     assert not Path("outputs/train").exists() or not list(Path("outputs/train").iterdir()), "Hydra's own folder is gone"
 
 
@@ -124,10 +124,10 @@ def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
         2, f"'running', and its process is gone: it was killed, so there is nothing to use: agt train resume={run}"
     )
     stop(2)
-    assert agt("train", "resume=run", "-q").code == 1
+    agt("train", "resume=run", "-q").ended(1)
     stop(0)
     agt("train", "resume=run", "--json", "-q").ended(0)
-    assert agt("train", *BOXES, "hydra.run.dir=whole", "-q").code == 0
+    agt("train", *BOXES, "hydra.run.dir=whole", "-q").ended(0)
     assert bits(run) == bits(Path("whole"))
     status, environment = told(run, "status.json"), told(run, "env.json")
     assert status["state"] == "done"
@@ -171,8 +171,7 @@ def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
     monkeypatch.setattr(Path, "open", opened)
     assert (said.code, "No space left" in said.err) == (1, True)
     assert told(Path("run"), "status.json")["state"] == ("failed" if room else "running")
-    said = agt("train", "resume=run", "--json").ended(0)
-    assert "goes on from its last checkpoint" in said.err
+    agt("train", "resume=run", "--json").ended(0, "goes on from its last checkpoint")
     assert not list(Path("run").rglob("*.part*"))
 
 
@@ -209,28 +208,19 @@ def test_other_settings_are_refused_by_name(agt: Agt, failed: Path, name: str) -
     assert name == "a sweep" or not list(Path().rglob("status.json"))
 
 
-def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
-    def refused(folder: object, *words: str) -> str:
-        said = agt("train", f"resume={folder}", *words).ended(2)
-        return said.err
+def test_a_finished_run_loses_the_checkpoints_that_were_left(agt: Agt, trained: Path) -> None:
+    (trained / "checkpoint").mkdir()
+    agt("train", f"resume={trained}").ended(2, "the run is finished, there is nothing to do: agt certify run=")
+    assert not (trained / "checkpoint").exists(), "killed right after its last word, it left this"
 
-    assert "resume=nowhere: no such folder" in refused("nowhere")
-    (tmp_path / "empty").mkdir()
-    assert "status.json is missing: is this the folder of a run?" in refused("empty")
-    assert "resume= is empty" in refused("") or "give the folder" in refused("")
-    assert agt("train", *TINY, "hydra.run.dir=done", "-q").code == 0
-    (tmp_path / "done/checkpoint").mkdir()
-    assert "resume=done: the run is finished, there is nothing to do: agt certify run=done" in refused("done")
-    assert not (tmp_path / "done/checkpoint").exists(), "killed right after its last word, it left this"
-    assert agt("certify", "run=done", "map_resolution=0", "hydra.run.dir=c", "-q").code == 0
-    assert "resume=c: this is a run of 'certify'" in refused("c")
+
+def test_a_run_that_hardly_began_is_not_resumed(agt: Agt, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
-    assert "it has no lock, and nobody can tell whether its process lives" in refused("begun")
+    agt("train", f"resume={begun}").ended(2, "it has no lock, and nobody can tell whether its process lives")
     (begun / "lock").touch()
-    assert "no config.yaml: the run was killed before it began" in refused("begun")
-    agt("tune", f"resume={failed}").ended(2, "agt train alone goes on with a run that was killed")
+    agt("train", f"resume={begun}").ended(2, "no config.yaml: the run was killed before it began")
 
 
 def test_a_run_whose_process_lives_is_left_alone(
@@ -243,8 +233,7 @@ def test_a_run_whose_process_lives_is_left_alone(
         assert "keeps no locks" in agt("train", f"resume={run}").err
     one = open_unfinished(run, "train")
     with pytest.raises(OSError), RunRecord(run, "train", one.config, one):  # noqa: PT011, PT012
-        said = agt("train", f"resume={run}")
-        assert (said.code, "the run is still going on, in another process" in said.err) == (2, True)
+        agt("train", f"resume={run}").ended(2, "the run is still going on, in another process")
         assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
         assert told(run, "status.json")["state"] == "running"
         raise OSError(28, "No space left")
@@ -303,7 +292,7 @@ def test_private_noise_is_drawn_once(agt: Agt, stop: Stop, monkeypatch: pytest.M
     assert "an earlier attempt" not in said.out, "the same release is no other one"
     assert (run / "spent.json").read_bytes() == spent, "from the time of its first draw on"
     monkeypatch.setattr(noise, "noise_seed", lambda config: seed)
-    assert agt("train", *NOISY, "hydra.run.dir=whole", "-q").code == 0
+    agt("train", *NOISY, "hydra.run.dir=whole", "-q").ended(0)
     assert bits(run) == bits(Path("whole"))
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert f"{seed:x}".encode() not in everything, "whoever has the seed can subtract the noise"

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from agt_cli.commands import start
 from agt_cli.commands.data import COUNTS_ROWS
 
 from .conftest import Agt
@@ -55,6 +56,13 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(agt: Ag
     assert len(digests) == 1, "by hand it is the same model"
 
 
+@pytest.fixture
+def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the usual learners beside the model, which take longer than it."""
+    monkeypatch.setattr(start, "others", lambda node: {})
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "answers.yaml").write_text("label: churn\nid: member\npublic: [lists, size]\npurpose: answers\neps: 1\n")
     told = agt("start", shop(tmp_path / "t.csv").name, "answers=answers.yaml", "purpose=certificates", "--json").json
@@ -68,6 +76,7 @@ def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Pat
     ]
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv")
     given = [word for word in ANSWERS if not word.startswith(("id=", "public="))]
@@ -87,6 +96,7 @@ def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None
     assert [claim["relation"]["unit_rows"] for claim in claims] == [2, 2]
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(agt: Agt, tmp_path: Path) -> None:
     name = "Unnamed: 0"
     table = pd.read_csv(shop(tmp_path / "t.csv", 300))
@@ -101,6 +111,7 @@ def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(agt: 
     assert next(entry["standing"] for entry in conditions if entry["letter"] == "b") == "not held"
 
 
+@pytest.mark.usefixtures("uncompared")
 @pytest.mark.parametrize(
     ("public", "lacks"),
     [("no", "ranges, lists, classes, size"), ("[ranges,lists,classes]", "size")],
@@ -125,7 +136,7 @@ def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path
     assert told["next"] == told["measuring"][0]
     assert told["recommended"] == told["plan"][0]
     total = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
-    assert agt("predict", f"run={run}", *total, "-q").code == 2
+    agt("predict", f"run={run}", *total, "-q").ended(2)
     agt("start", "t.csv", *ANSWERS, "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
 
 
@@ -137,6 +148,7 @@ def test_where_boosting_is_far_ahead_its_votes_are_named(agt: Agt, tmp_path: Pat
     assert any("Votes of boosting" in line for line in told["remarks"]) == said
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(agt: Agt, tmp_path: Path) -> None:
     """Which column is the unit is public then, and not whether somebody among the records has two rows."""
     shop(tmp_path / "t.csv", 300)
@@ -147,6 +159,7 @@ def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(agt: Agt
     assert "(units of up to 3 of the " in agt("certify", f"run={run}", "-q").ended(0).out
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv", 300)
     told = agt("start", "t.csv", "label=town", "id=none", "public=yes", "purpose=answers", "eps=0.1", "--json", "-q").json
@@ -158,45 +171,6 @@ def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(
     few = agt("start", "more.csv", *ANSWERS[:-1], "eps=0.0001", "--json", "-q").json
     assert few["plan"][0].endswith("too few rows for this budget")
     assert few["recommended"] == few["plan"][2]
-
-
-@pytest.mark.parametrize(
-    ("key", "asks"),
-    [
-        ("label", "label=COLUMN (churn?)"),
-        ("id", "id=COLUMN or none"),
-        ("public", "public=yes, no or some of [ranges,lists,classes,size]"),
-        ("purpose", "purpose=certificates, answers or both"),
-        ("eps", "eps=NUMBER"),
-    ],
-)
-def test_without_a_terminal_what_is_not_answered_is_asked_for_by_name(
-    agt: Agt, tmp_path: Path, key: str, asks: str
-) -> None:
-    shop(tmp_path / "t.csv", 60)
-    given = [word for word in ANSWERS if not word.startswith(f"{key}=")]
-    agt("start", "t.csv", *given).ended(2, "no terminal to ask at, so give", asks, "answers=FILE.yaml")
-    agt("start", "t.csv", *given, "--json").ended(2, asks)
-    assert not (tmp_path / "conf").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("label=chrun",), 2, "no column 'chrun', which label names; did you mean 'churn'"),
-        (("id=home", "unit_rows=1"), 2, "unit_rows=1: 'home' has one value in 2 rows"),
-        (("id=none", "unit_rows=3"), 2, "unit_rows=3: it caps the rows of one person"),
-        (("id=home", "unit_rows=2e9"), 2, "unit_rows: Input should be less than or equal to"),
-        (("id=home",), 2, "no terminal to ask at, so give unit_rows=NUMBER"),
-        (("answers=list.yaml",), 2, "one line for each answer"),
-        (("answers=none.yaml",), 1, "none.yaml: No such file"),
-    ],
-)
-def test_mistakes(agt: Agt, tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:
-    shop(tmp_path / "t.csv", 60)
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    agt("start", "t.csv", *ANSWERS, *words).ended(code, says)
-    assert not (tmp_path / "conf").exists()
 
 
 def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:

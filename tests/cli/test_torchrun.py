@@ -159,12 +159,11 @@ class Counting(Group):
 
 def test_an_estimate_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be left in the midst of it, where it fails; and a paid release with them."""
-    assert agt("train", *TINY, PUBLIC, "hydra.run.dir=run", "-q").code == 0
+    agt("train", *TINY, PUBLIC, "hydra.run.dir=run", "-q").ended(0)
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    said = agt("predict", "run=run", "mechanism.eps=0.01", "force=true")
-    assert (said.code, "labels would be right at" in said.err) == (0, True), said.err
+    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(0, "labels would be right at")
     assert Counting.tasks == ["open", "answer"], "one for the labels, none for the estimate"
 
 
@@ -193,7 +192,7 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
     np.save(tmp_path / "data" / "folder" / "x.npy", x)
     settings = ("dataset=embeddings", "dataset.path=train.npz", "model=linear", "certificate=stability")
     more = ("training.loss=binary_cross_entropy", "kgrid.max=3", "hydra.run.dir=run", "-q")
-    assert agt("train", *settings, *more).code == 0
+    agt("train", *settings, *more).ended(0)
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
     monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)

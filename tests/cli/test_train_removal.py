@@ -60,19 +60,6 @@ def test_as_published_nothing_is_claimed(agt: Agt) -> None:
     assert tensors["tilt"].std() > 0.5
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (("certificate.masking=none", "certificate.sigma=0"), "masking=none: removals from loss=logistic"),
-        (("dataset.declared_size=null",), "dataset.declared_size: certificate=removal"),
-        (("training.batch.count=2",), "certificate=removal takes all records at once"),
-        (("certificate.masking=inside",), "certificate.masking: unknown value 'inside'"),
-    ],
-)
-def test_it_is_refused_by_key(agt: Agt, settings: tuple[str, ...], message: str) -> None:
-    agt("train", *HEAD, *settings, "-q").ended(2, message)
-
-
 @pytest.fixture
 def stopped(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Begins a run in ./run that fails once it has offered its third checkpoint."""

@@ -87,17 +87,6 @@ def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
     return replace(model, problem=replace(model.problem, settings=settings))
 
 
-def check_pair(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], k: int) -> None:
-    """What labels and distances of two datasets that lie k apart must obey."""
-    (label, distance), (label2, distance2) = one, other
-    changed = label != label2
-    assert (distance[changed] < k).all()
-    assert (distance2[changed] < k).all()
-    if k == 1:
-        assert np.abs(distance - distance2).max() <= 1
-        assert not distance[changed].any()
-
-
 @pytest.mark.parametrize("learner", [RandomForestClassifier(5), own_learners.drawing], ids=["forest", "function"])
 def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
     model = trained(learner, 300, 3, 6)
@@ -198,7 +187,7 @@ def test_out_of_memory_is_no_vote() -> None:
 
 def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     learner = make_pipeline(StandardScaler(), LogisticRegression())
-    made = fitted(learner, 200, 3, 7, again=True)
+    made = fitted(learner, 200, 3, 7)
     answers = made.certify(QUERIES)
     made.save(tmp_path / "model")
     read = agt.load(tmp_path / "model")

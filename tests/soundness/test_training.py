@@ -27,7 +27,7 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("case", "relation", "dtype"), COMBINATIONS)
 def test_every_claim_of_neighbours(case: Case, relation: str, dtype: str) -> None:
     """Boxes of neighbours nest bit for bit and hold the models, certified labels stay, distances move by one.

@@ -1,27 +1,11 @@
 """Small files in the formats that the data room reads, and the real ones where they are at hand."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import quick_commands  # noqa: F401
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def shared_data() -> Callable[[str], Path]:
-    """The path of a real data file; the test is skipped where it is absent."""
-
-    def find(name: str) -> Path:
-        path = Path(os.environ.get("AGT_SHARED", ROOT.parent / "shared")) / "data" / name
-        if not path.exists():
-            pytest.skip(f"the real file {name} is not here")
-        return path
-
-    return find
 
 
 def medmnist_arrays(sizes: dict[str, int], classes: int, side: int = 28, channels: int = 1) -> dict[str, np.ndarray]:

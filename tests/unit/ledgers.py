@@ -46,14 +46,13 @@ def edited(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def rewritten(path: Path, change: Callable[[int, dict[str, Any]], None]) -> None:
-    """A chain whose every hash fits, each body changed by whoever rewrote it."""
+def rewritten(path: Path, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> None:
+    """A chain whose every hash fits, with the bodies that ``change`` makes of (an entry's number, its body)."""
     with Ledger.open(path) as ledger:
         old = ledger.entries()
     before, statements = START, []
     for entry in old:
-        body = json.loads(json.dumps(dict(entry.body)))
-        change(entry.number, body)
+        body = dict(change(entry.number, json.loads(json.dumps(dict(entry.body)))))
         kind = body.pop("kind", entry.kind)
         fresh = Entry(entry.number, kind, body, before)
         before = fresh.hash

@@ -35,30 +35,6 @@ def plain() -> nn.Sequential:
 # -- false certificates --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"epochs": 1, "batch": {"count": 12}, "decay": 50.0, "clip": 1.0},
-        {"network": (3,), "ks": 2, "epochs": 1, "batch": {"count": 10}, "decay": 50.0, "lr": 1.0, "clip": 0.3},
-    ],
-)
-def test_one_record_more_does_not_rename_all_others_by_changing_the_dtype(settings: dict[str, Any]) -> None:
-    certified = flipped = 0
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        x = (rng.normal(size=(60, 3)) + 0.7 * Y[:, None]).astype(np.float32)
-        queries = rng.normal(size=(3000, 3)).astype(np.float32) + np.float32(0.35)
-        table = pd.DataFrame(x, columns=list("abc"))
-        record = pd.DataFrame({"a": [0.5], "b": [0.25], "c": [1.0]})  # float64, and exact in both
-        more = pd.concat([table, record], ignore_index=True)
-        answers = fit(table, **settings).certify(queries)
-        there = fit(more, np.append(Y, 1), **settings).predict(queries)
-        sure = answers.stable_distance >= 1
-        certified, flipped = certified + int(sure.sum()), flipped + int((sure & (there != answers.labels)).sum())
-    assert certified
-    assert not flipped
-
-
 @pytest.mark.parametrize("network", [(), (4,)])
 def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int, ...]) -> None:
     settings: dict[str, Any] = {"network": network, "certificate": "box", "activation": "tanh", "ks": 1, **STEPS}

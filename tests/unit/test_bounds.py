@@ -370,11 +370,6 @@ def test_older_settings_without_an_activation_mean_relu() -> None:
     assert isinstance(model.build((3,), 2, make_training())[1], nn.ReLU)
 
 
-def test_an_unknown_activation_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model.activation: unknown value 'gellu'; did you mean 'gelu'"):
-        validate(HeadConfig, {"hidden": [4], "activation": "gellu"}, "model")
-
-
 def test_convolutions_of_the_papers_network() -> None:
     head = ConvConfig(hidden=(100,)).build((1, 28, 28), 2, make_training(loss="binary_cross_entropy"))
     assert [type(layer) for layer in head] == [

@@ -197,9 +197,10 @@ def test_a_checkpoint_that_was_rewritten_is_held_to_the_rules(tmp_path: Path, wh
     with Ledger.open(path) as ledger:
         places = [entry.number for entry in ledger.entries() if entry.kind == "checkpoint"]
 
-    def change(number: int, body: dict[str, Any]) -> None:
+    def change(number: int, body: dict[str, Any]) -> dict[str, Any]:
         if number == places[-1]:
             REWRITTEN[what](body)
+        return body
 
     rewritten(path, change)
     found = r"of another chain|answers were|answers that nobody paid for|is not admitted by then"

@@ -31,14 +31,6 @@ def record(place: str, started: str = "2026-01-01T00:00:00+00:00", lr: object = 
     return Run.at(folder)
 
 
-def test_the_newest_come_first_and_reversed_the_oldest(outputs: Path) -> None:
-    for name, day in {"low": 3, "old": 1, "new": 2}.items():
-        record(f"train/{name}", f"2026-01-0{day}T00:00:00+00:00")
-    for reverse, expected in {False: ["low", "new", "old"], True: ["old", "new", "low"]}.items():
-        listed = list_runs(RunsConfig(outputs, reverse=reverse), Console(json=True))["runs"]
-        assert [Path(run["run"]).name for run in listed] == expected
-
-
 def test_runs_are_named_by_folder_end_and_digest(outputs: Path) -> None:
     runs = [record("train/a"), record("train/s_sweep/0"), record("train/t_sweep/0")]
     assert named("a", runs) == named("outputs/train/a", []) == named(runs[0].digest, runs) == runs[0]

@@ -247,13 +247,19 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def frame(raw: Path) -> pd.DataFrame:
-    """The csv as pandas reads it."""
-    return pd.read_csv(raw / "train_data.csv", dtype={"D_63": str, "D_64": str})
+def tables(raw: Path) -> dict[str, pd.DataFrame]:
+    """Both files as pandas reads them."""
+    words = {"D_63": str, "D_64": str}
+    return {path.stem: pd.read_csv(path, dtype=words) for path in raw.glob("*.csv")}
+
+
+@pytest.fixture(scope="module")
+def frame(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return tables["train_data"]
 
 
 @pytest.fixture
-def own(raw: Path, tmp_path: Path) -> Callable[..., Amex]:
+def own(raw: Path, tables: dict[str, pd.DataFrame], tmp_path: Path) -> Callable[..., Amex]:
     """A preparation of changed copies of the raw files."""
 
     def make(
@@ -263,12 +269,13 @@ def own(raw: Path, tmp_path: Path) -> Callable[..., Amex]:
         **settings: Any,
     ) -> Amex:
         for name, change in (("train_data", data), ("train_labels", labels)):
-            table = pd.read_csv(raw / f"{name}.csv", dtype={"D_63": str, "D_64": str})
-            table = table if change is None else change(table)
-            if suffix == ".csv":
-                table.to_csv(tmp_path / f"{name}.csv", index=False)
-            else:
+            table = tables[name] if change is None else change(tables[name].copy())
+            if suffix != ".csv":
                 table.to_parquet(tmp_path / f"{name}.parquet", index=False, row_group_size=300)
+            elif change is None:
+                shutil.copy(raw / f"{name}.csv", tmp_path)
+            else:
+                table.to_csv(tmp_path / f"{name}.csv", index=False)
         return amex(tmp_path, data=f"train_data{suffix}", labels=f"train_labels{suffix}", **settings)
 
     return make

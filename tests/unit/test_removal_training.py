@@ -14,7 +14,6 @@ from scipy.linalg import cho_factor
 
 import agt
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.models.kinds import certificate_config
 from agt.models.removal import RemovalModel
 from agt.numeric import gaussian_mu, step_of
 from agt.training import removal
@@ -119,25 +118,6 @@ def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
     for x in (RNG.normal(size=(200, width)), np.ones((9, width)), np.zeros((5, width)), np.eye(width)):
         true = float(np.linalg.svd(x, compute_uv=False)[0])
         assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"masking": "none"}, "masking=none: removals from loss=logistic"),
-        ({**SQUARES, "sigma": 1.0}, "masking=none draws no noise"),
-        ({**SQUARES, "seed": 1}, "masking=none draws no noise"),
-        ({"sigma": 0.0}, "sigma=0: masking=output"),
-        ({"delta": 0.0}, "delta"),
-        ({"eps": -1.0}, "eps"),
-        ({"loss": "hinge"}, "loss: unknown value 'hinge'"),
-        ({"bound": "best"}, "bound: unknown value 'best'"),
-        ({"tolerance": 0.0}, "tolerance"),
-    ],
-)
-def test_settings_that_hide_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        certificate_config({"name": "removal", **settings})
 
 
 @pytest.mark.parametrize(

@@ -35,18 +35,13 @@ def test_it_is_the_transform(channels: int, side: int) -> None:
     fine, coarse, (first, second) = filters()
     given = images(2, channels, side)
     planes = given.reshape(2, channels, side, side)
-    zero = [[plain(plane, first, 4) for plane in image] for image in planes]
-    one = [
-        [
-            [plain(modulus(plane, w, 1), first, 4) for w in fine] + [plain(modulus(plane, w, 2), second, 2) for w in coarse]
-            for plane in image
-        ]
-        for image in planes
-    ]
-    two = [
-        [[plain(modulus(modulus(plane, w, 1), v, 2), second, 2) for w in fine for v in coarse] for plane in image]
-        for image in planes
-    ]
+    zero, one, two = [], [], []
+    for plane in planes.reshape(-1, side, side):
+        edges = [modulus(plane, wave, 1) for wave in fine]
+        zero.append(plain(plane, first, 4))
+        one += [plain(edge, first, 4) for edge in edges]
+        one += [plain(modulus(plane, wave, 2), second, 2) for wave in coarse]
+        two += [plain(modulus(edge, wave, 2), second, 2) for edge in edges for wave in coarse]
     for found, expected in zip(scattering(given), (zero, one, two), strict=True):
         assert found == pytest.approx(np.array(expected).reshape(2, -1), abs=1e-12)
 
