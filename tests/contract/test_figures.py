@@ -8,18 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 from agt_cli._experiments.curves import Curves, curves
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from agt_cli.report import figures
 from agt_cli.report.figures import (
     BINS,
     COLOURS,
     DARKEST,
     LEVELS,
+    LINES,
+    LOOKS,
+    STYLES,
     Grid,
     _edges,
     _lines,
     _names,
     map_levels,
+    ordered,
 )
 from agt_cli.report.quality import rate_words
 from agt_cli.report.record import RunRecord
@@ -69,6 +75,17 @@ def test_grid_covers_the_points_in_a_square() -> None:
     assert high[0] - low[0] == pytest.approx(high[1] - low[1])
 
 
+def greys(colours: list[str]) -> set[float]:
+    return {rgb[0] for rgb in map(to_rgb, colours) if len(set(rgb)) == 1 and 0 < rgb[0] < 1}
+
+
+def test_no_figure_has_more_than_three_greys() -> None:
+    assert len(greys([look["color"] for look in LOOKS.values()] + ["0.9"])) <= 3
+    assert len(greys([style["color"] for style in STYLES.values()])) <= 3
+    assert len(greys([style["color"] for style in LINES])) <= 3
+    assert len(greys([colour for _, face, edge in figures.MARKERS for colour in (face, edge)])) <= 3
+
+
 def test_lines_that_run_on_one_another_are_one_with_both_names() -> None:
     table = pd.DataFrame({"k": [0, 1], "certified_fraction": [1, 0.5], "nominal_accuracy": 1.0, "worst_accuracy": [1, 0.5]})
     assert _lines(table.assign(best_accuracy=1.0)) == {
@@ -78,10 +95,25 @@ def test_lines_that_run_on_one_another_are_one_with_both_names() -> None:
     assert len(_lines(table.assign(worst_accuracy=[1, 0.4], best_accuracy=[1, 0.9]))) == 4
 
 
+def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
+    """Lines that run on one another over a part of their way are both seen there."""
+    widths = [look["linewidth"] for look in LOOKS.values()]
+    assert widths[0] > 2 * max(widths[1:])
+
+
 @pytest.mark.parametrize(("share", "words"), [(1.0, "1.000"), (0.99999, ".999"), (0.9366, ".937"), (0.0, ".000")])
 def test_all_is_said_of_all_alone(share: float, words: str) -> None:
     """In figures as in tables: of one certification, one number."""
     assert rate_words(share) == words
+
+
+def test_numbered_panels_stand_in_the_order_of_their_numbers() -> None:
+    empty = pd.DataFrame()
+    for given, expected in (
+        (["eps = 1", "eps = 0.5", "eps = 10"], ["eps = 0.5", "eps = 1", "eps = 10"]),
+        (["unlearning (paper)", "privacy (ours)"], ["unlearning (paper)", "privacy (ours)"]),
+    ):
+        assert [name for name, _ in ordered([(name, empty) for name in given])] == expected
 
 
 @pytest.fixture
@@ -121,3 +153,11 @@ def test_axes_end_with_the_data_and_no_label_meets_another(tmp_path: Path, drawn
     boxes += [text.get_window_extent() for text in (*figure.legends[0].get_texts(), figure._suptitle)]  # type: ignore[attr-defined]
     for place, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+
+
+def test_an_axis_of_names_ends_with_them(tmp_path: Path, drawn: list[Figure]) -> None:
+    data = pd.DataFrame({"x": ["1 of 8", "2 of 8"], "y": (0.2, 0.4), "series": "one"})
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, Curves("c", "x", "y", "batches", "accuracy", "data", log=False), data)
+    (axes,) = (one for one in drawn[-1].axes if one.axison)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1 of 8", "2 of 8"]

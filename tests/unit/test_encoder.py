@@ -12,11 +12,12 @@ from agt_cli._experiments.encoder import EncoderConfig, gradient_width
 from safetensors.torch import load_file, save, save_file
 from synthetic import refused
 from torch import nn
+from torch.nn import functional as F
 
 from agt.data.blobs import Blobs
 from agt.data.dataset import Dataset
 from agt.data.images import MedMnist
-from agt.data.records import DataError
+from agt.data.records import DataError, Records
 from agt.errors import DataMissing
 from agt.facts import grounds, void
 from agt.models.box import start_from
@@ -57,6 +58,10 @@ def encode(config: EncoderConfig, dataset: Dataset) -> tuple[Dataset, Any]:
     """The data set as its encoder sees it, and the encoder's dense layers."""
     encoder = config.load(dataset)
     return encoder.encode(dataset), encoder.head()
+
+
+def rows_of(records: Records, rows: Any) -> Records:
+    return records.take(np.asarray(rows))
 
 
 def test_features_are_the_convolutions_by_definition(dataset: Dataset, config: EncoderConfig) -> None:
@@ -273,6 +278,34 @@ def test_nothing_to_train_on(dataset: Dataset, tmp_path: Path, medmnist_file: Ca
     with pytest.raises(DataError, match="the public records have one class only"):
         encode(config, replace(dataset, pretrain=one_class))
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, outputs))
+    x, y = torch.randn(6, 4), torch.arange(6) % max(outputs, 2)
+    width = gradient_width(dense, x, y, 0.05)
+    width.backward()
+    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in dense.parameters())
+    start = {name: value.detach().clone() for name, value in dense.named_parameters()}
+    count = sum(value.numel() for value in start.values())
+
+    def loss(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        if outputs == 1:
+            return F.binary_cross_entropy_with_logits(logits[:, 0], label.to(logits.dtype))
+        return F.cross_entropy(logits, label)
+
+    def gradients(point: dict[str, torch.Tensor]) -> torch.Tensor:
+        dense.load_state_dict(point)
+        rows = [torch.autograd.grad(loss(dense(x[i : i + 1]), y[i : i + 1]), list(dense.parameters())) for i in range(6)]
+        return torch.stack([torch.cat([g.ravel() for g in row]) for row in rows])
+
+    seen = torch.stack(
+        [gradients({n: v + 0.05 * torch.randn_like(v).sign() for n, v in start.items()}) for _ in range(300)]
+    )
+    spread = (seen.amax(0) - seen.amin(0)).sum(dim=1).mean() / (0.1 * count)
+    assert spread < width < 20 * spread
 
 
 def test_a_width_in_closed_form() -> None:

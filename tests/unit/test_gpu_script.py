@@ -45,6 +45,19 @@ def test_a_job_that_fails_or_hangs_costs_its_own_rows(monkeypatch: pytest.Monkey
         ]
 
 
+def test_a_call_that_is_cut_off_leaves_the_rows_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(dry: bool, seconds: float) -> gpu.Rows:
+        yield gpu.row("first", 1.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(gpu.JOBS, "machine", (cut, 20))
+    with pytest.raises(KeyboardInterrupt):
+        table(tmp_path / "t.md", monkeypatch, "machine")
+    assert (tmp_path / "t.md").read_text().splitlines()[2] == "| machine | first | 1 s |  |  |  |"
+    _, rows = table(tmp_path / "t.md", monkeypatch, "step", "--seconds", "1")
+    assert rows[0][-1] == "no time left"
+
+
 def test_what_is_broken_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [gpu.row("sums", remark="BROKEN: not the same")]
     monkeypatch.setitem(gpu.JOBS, "machine", (lambda dry, seconds: iter(broken), 20))

@@ -30,7 +30,7 @@ from agt_cli._experiments.frontier import (
 from agt_cli._experiments.kinds import Entry, Profile, ProfileName, experiment_names, load_experiment
 from agt_cli._experiments.looseness import influences
 from agt_cli._experiments.private import Student, taught
-from agt_cli._experiments.removal import budget, published, removing
+from agt_cli._experiments.removal import AT_RANDOM, SPREAD, WITH, WITHOUT, budget, published, removing
 from agt_cli._experiments.reproduce import KINDS, Section, render
 from agt_cli._experiments.runs import Runs, dealt, left_out
 from reproducing import an_entry, made, rows_of, values
@@ -48,7 +48,7 @@ from agt.settings import BatchConfig, default_n_max
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt_audit.neighbours import retrained
-from agt_cli._experiments import runs as kept
+from agt_cli._experiments import certified, runs as kept
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
@@ -123,6 +123,27 @@ def test_two_rows_alike_are_refused(entry: Callable[..., Entry], tmp_path: Path)
         render(here, kind, record)
 
 
+@pytest.mark.sweep
+def test_a_curve_ends_where_the_run_does(
+    entry: Callable[..., Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = entry("training_curve")
+    own = ["training.epochs=3", "training.batch.count=2"]
+    settings: dict[str, Any] = {"run": own, "ks": [2, 6], "claims": ["privacy"]}
+    section = made(here, tmp_path / "r", **settings)
+    whole = here.runs.finished([*BLOBS, *own, "relation=paper_privacy", "training.product=rump"], "the same by hand")
+    for k in (2, 6):
+        expected = (whole.distance >= k).mean()
+        assert values(section)[f"certified at k={k} (privacy)"]["paper"] == pytest.approx(expected)
+    assert values(section)["nominal accuracy"]["paper"] == whole.accuracy
+    csv = (tmp_path / "r" / "figures" / "figure_accuracy.csv").read_text()
+    assert csv.count("nominal") == 2 * 4  # two profiles, the start and three epochs
+
+    monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
+    again = made(here, tmp_path / "again", **settings)
+    assert again.table.equals(section.table)
+
+
 def test_a_grid_that_is_too_short_says_at_least(entry: Callable[..., Entry], tmp_path: Path) -> None:
     here = entry("half_certified", ours=Profile())
     section = made(here, tmp_path / "r", seeds=1, grids={"ours": ["kgrid.max=1"]})
@@ -146,6 +167,7 @@ LINEAR = {
     "settings": [["training.weight_decay=0.01"], ["training.weight_decay=0.3"]],
     "seeds": [],
 }
+BOXES = {"label": "boxes", "run": ["model.hidden=[4]"], "settings": [["training.epochs=1"], ["training.lr=0.1"]]}
 OURS: dict[ProfileName, Profile] = {"ours": Profile()}
 
 
@@ -269,6 +291,7 @@ HEAD = (
     "certificate.features.bias=0",
     "certificate.seed=0",
 )
+WAITING = ("experiment=blobs_overlapping", "model=linear", "dataset.n_train=200", "kgrid=dense", "kgrid.max=8")
 
 
 def entry_of(kind: str, folder: Path, base: tuple[str, ...] = HEAD, profiles: dict[ProfileName, Profile] = BOTH) -> Entry:
@@ -318,6 +341,33 @@ def test_bounds_hold_and_keep_their_order(tmp_path: Path) -> None:
         rows_of(entry, run=[], removals=500)
 
 
+@pytest.mark.sweep
+def test_settings_show_what_supports_more_removals(tmp_path: Path) -> None:
+    entry = entry_of("removal_settings", tmp_path)
+    rows = rows_of(entry, run=[], strengths=[0.001, 0.1], sigmas=[0.1, 1.0], draws=1, records=4)
+    number = rows.set_index(["profile", "lambda", "sigma"])["removals"]
+    assert number["ours", 0.001, 1.0] > number["paper", 0.001, 1.0]
+    assert number["ours", 0.1, 0.1] > number["ours", 0.001, 0.1]
+    right = rows.set_index(["profile", "lambda", "sigma"])["accuracy"]
+    assert right["ours", 0.1, 0.1] == right["paper", 0.1, 0.1]
+    section = made(
+        entry, tmp_path / "r", run=[], strengths=[0.001, 0.1], sigmas=[0.1, 1.0], show=["front"], draws=1, records=4
+    )
+    assert set(section.captions) == {"figure"}
+    assert "hides nothing" in " ".join(section.notes)
+
+
+@pytest.mark.sweep
+def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path) -> None:
+    entry = entry_of("removal_budgets", tmp_path)
+    rows = rows_of(entry, run=[], strengths=[0.1], eps=[0.5, 2.0], removals=10, draws=2, records=4)
+    assert rows["removals"].between(10, 12).all()
+    assert ((rows["low"] <= rows["accuracy"]) & (rows["accuracy"] <= rows["high"])).all()
+    assert (2 * rows["accuracy"]).to_numpy() == pytest.approx((rows["low"] + rows["high"]).to_numpy()), "of two draws"
+    needed = rows.set_index(["profile", "eps"])["sigma"]
+    assert needed["paper", 0.5] > 3 * needed["ours", 0.5] > 3 * needed["ours", 2.0]
+
+
 # -- reproduction looseness --------------------------------------------------------------------------------------------
 
 
@@ -365,6 +415,18 @@ def test_the_attack_goes_by_the_records_gradients(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, (expit(phi @ weight.T)[:, 0] - records.labels) * pull, rtol=1e-5)
 
 
+@pytest.mark.sweep
+def test_certificates_keep_an_ensemble_answering(tmp_path: Path) -> None:
+    entry = entry_of("answered_while_waiting", tmp_path, WAITING, {"ours": Profile(privacy="remove", unlearning="remove")})
+    rows = rows_of(entry, run=[], members=3, requests=[1, 4, 20], draws=4)
+    share = rows.set_index(["certificates", "who", "requests"])["answered"]
+    for who in (AT_RANDOM, SPREAD):
+        assert share[WITH, who, 1] >= share[WITH, who, 4] >= share[WITH, who, 20]
+        assert share[WITH, who, 4] > share[WITHOUT, who, 4]
+        assert share[WITHOUT, who, 20] == 0
+    assert rows["d log d"].eq(3 * math.log(3)).all()
+
+
 def test_methods_are_compared_on_the_same_requests(tmp_path: Path) -> None:
     certified = ["model=linear", "training=recipe", "certificate=stability", "certificate.features.bias=0.1"]
     one = {
@@ -399,6 +461,26 @@ def test_what_one_record_may_cost_is_what_the_group_pays() -> None:
     one, delta = of_one(5.0, 1e-4, 10, published=False)
     assert one * 10 == pytest.approx(5.0)
     assert delta * sum(math.exp(i * one) for i in range(10)) == pytest.approx(1e-4)
+
+
+@pytest.mark.sweep
+def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_path: Path) -> None:
+    entry = entry_of("private_features", tmp_path, (*HEAD, "dataset.classes=[0,1,2]"))
+    settings = {
+        "run": ["dataset.declared_size=400"],
+        "network": {"channels": [2, 2], "hidden": 6, "epochs": 1, "batches": 10},
+        "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2, "seeds": 2},
+        "eps": [8.0],
+    }
+    rows = made(entry, tmp_path / "record", **settings).table.set_index(["profile", "way"])
+    alone, below = rows.loc["ours", "private network"], rows.loc["ours", "head with removals on private features"]
+    assert rows.loc["paper", "private network"]["network delta"] == 1e-4 > 100 * alone["network delta"]
+    assert alone["network eps"] == pytest.approx(0.8)
+    assert below["network eps"] == pytest.approx(0.8 / 1.1)
+    assert below["sigma"] > 0
+    assert 0 < alone["not private"] <= 1
+    assert alone["low"] < alone["high"]
+    assert alone["low"] + alone["high"] == pytest.approx(2 * alone["accuracy"]), "of two seeds"
 
 
 # -- reproduction search -----------------------------------------------------------------------------------------------
@@ -553,16 +635,20 @@ def test_read_only_features_train_predict_and_certify() -> None:
     assert ((margins[0] > 0) == (predicted == 1)).all()
 
 
-def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out() -> None:
-    def over(*batches: float) -> dict[str, Any]:
-        rows = {"profile": "smoke", "claim": "privacy", "depth": 1, "seed": range(len(batches)), "data": "d"}
-        return over_seeds(pd.DataFrame({**rows, "batch": batches}), 900).iloc[0].to_dict()
-
-    three = over(100.0, np.nan, 300.0)
-    assert (three["batch"], three["low"], three["high"]) == (300.0, 100.0, 900.0)
-    assert np.isnan(over(100.0, np.nan, np.nan)["batch"]), "the median initialisation needs more than all records"
-    one = over(1.0)
-    assert np.isnan([one["low"], one["high"]]).all(), "no range of one"
+@pytest.mark.sweep
+def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out(folder: Path, tmp_path: Path) -> None:
+    result = searched_and_made(folder, tmp_path, claims=["privacy"], seeds={"smoke": 3})
+    assert result.table["seed"].tolist() == [0, 1, 2]
+    answers = over_seeds(result.table.assign(batch=[100.0, np.nan, 300.0]), 900)
+    assert answers.drop(columns="data").to_dict("records") == [
+        {"profile": "smoke", "claim": "privacy", "depth": 1, "batch": 300.0, "low": 100.0, "high": 900.0}
+    ]
+    too_few = over_seeds(result.table.assign(batch=[100.0, np.nan, np.nan]), 900)
+    assert np.isnan(too_few["batch"]).all()  # the median initialisation needs more than all records
+    drawn = pd.read_csv(tmp_path / "record" / "figures" / "001_fig9_runs.csv")
+    assert set(drawn["series"]) == {f"privacy (smoke), seed {seed}" for seed in range(3)}
+    one = over_seeds(result.table.assign(batch=[1.0, 2.0, 3.0])[:1], 900)
+    assert one[["low", "high"]].isna().all(axis=None)  # no range of one
 
 
 # -- reproduction students ---------------------------------------------------------------------------------------------
@@ -631,6 +717,25 @@ def test_draws_differ_and_repeat(students: Entry) -> None:
     one, again = (rows_of(students, **settings("global_sensitivity", eps=1.0)) for _ in range(2))
     assert one.equals(again)
     assert one["low"][0] < one["high"][0]
+
+
+@pytest.mark.sweep
+def test_votes_and_the_private_trainings(students: Entry, tmp_path: Path) -> None:
+    linear = ("model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "certificate=stability")
+    teachers = [
+        {"label": "votes", "members": 3, "mechanisms": {"paper": "noisy_argmax"}},
+        {"label": "DP-SGD", "mechanisms": {"paper": "dpsgd"}},
+        {"label": "weights", "mechanisms": {"ours": "release_weights"}, "run": linear},
+    ]
+    dpsgd = {"batch": 160, "lr": 2.0, "clip": 1.0, "epochs": 4}
+    section = made(students, tmp_path / "r", **settings("many", teachers=teachers, dpsgd=dpsgd, trained=1))
+    table = section.table.set_index("teacher")
+    assert table["mechanism"].to_dict() == {"votes": "noisy_argmax", "DP-SGD": "dpsgd", "weights": "release_weights"}
+    assert table["profile"].to_dict() == {"votes": "paper", "DP-SGD": "paper", "weights": "ours"}
+    assert table.loc["DP-SGD", "labels right, expected"] > 0.9
+    assert table.loc["weights", "labels right, expected"] > 0.9
+    assert values(section)["weights"]["ours"] == table.loc["weights", "student"]
+    assert np.isnan(values(section)["weights"]["paper"])
 
 
 @pytest.mark.parametrize(
