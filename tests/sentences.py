@@ -3,7 +3,7 @@
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from types import ModuleType
 from typing import Any, NoReturn
@@ -13,10 +13,27 @@ import pytest
 from agt.mechanisms import claims
 from agt.models.portable import Portable
 
-ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (("agt.sentences", None),)
+ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
+    ("agt.sentences", None),
+    ("agt.unlearning.sentences", ("sentences",)),
+    ("agt_cli.unlearn.account_md", ("headline", "summary", "account_lines", "exception_lines")),
+    ("agt_cli.report.sections_md", ("ball", "within", "guarantee", "unmet", "half_stands")),
+    ("agt_cli.report.training_md", ("caution_words",)),
+    ("agt_cli.report.plan_words", ("verdict", "finding", "advice")),
+    ("agt_cli.report.quality", ("rate_words",)),
+    ("agt_cli.commands.start", ("ways",)),
+)
 """(module, names of its templates; None: all that it defines): whatever they make must not be read back."""
+PROPERTIES = (("agt.unlearning.sentences", "Remark", "sentence"), ("agt_cli.report.quality", "Quality", "verdict"))
+"""(module, class, name) of properties that are templates."""
 OURS = ("agt", "agt_cli", "agt_audit", "experiments")
-RENDERERS = ("agt_cli.report.markdown", "agt_cli.report.console", "agt_cli.report.page", "agt.ledger.chain")
+RENDERERS = (
+    "agt_cli.report.markdown",
+    "agt_cli.report.console",
+    "agt_cli.report.page",
+    "agt_cli.report.figures",
+    "agt.ledger.chain",
+)
 """They lay text out or write it, whatever it says: escape it, wrap it, cut it, refuse half a character."""
 READING = (
     *("__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
@@ -62,9 +79,13 @@ for name in READING:
 
 
 def guarded(value: Any) -> Any:
-    """A text as a ``Sentence``, and those in a list or a tuple."""
+    """A text as a ``Sentence``, and those in a list, a tuple, a mapping's values or what is iterated once."""
     if isinstance(value, str):
         return Sentence(value)
+    if isinstance(value, dict):
+        return {key: guarded(item) for key, item in value.items()}
+    if isinstance(value, Iterator):
+        return map(guarded, value)
     if isinstance(value, list | tuple):
         return type(value)(map(guarded, value))
     return value
@@ -93,6 +114,8 @@ def guard(monkeypatch: pytest.MonkeyPatch, rooms: tuple[tuple[str, tuple[str, ..
     """Make what templates give a ``Sentence``, and so the words of claims and releases that are read from files."""
     for module, names in rooms:
         _guard_room(monkeypatch, importlib.import_module(module), names)
+    for module, owner, name in PROPERTIES:
+        _guard_property(monkeypatch, getattr(importlib.import_module(module), owner), name)
     _guard_files(monkeypatch)
     for name in PATTERNS:
         monkeypatch.setattr(re, name, _guarded_function(name, getattr(re, name)))
@@ -110,7 +133,21 @@ def _guard_room(monkeypatch: pytest.MonkeyPatch, room: ModuleType, names: tuple[
         elif (
             chosen and callable(value) and getattr(value, "__module__", "") == room.__name__ and not isinstance(value, type)
         ):
-            monkeypatch.setattr(room, name, _guarded_template(value))
+            _replace_everywhere(monkeypatch, value, _guarded_template(value))
+
+
+def _replace_everywhere(monkeypatch: pytest.MonkeyPatch, old: object, new: object) -> None:
+    """Put a template's replacement into every module of ours that imported it by name, too."""
+    for module in [found for name, found in sys.modules.items() if name.partition(".")[0] in OURS]:
+        for name, value in list(vars(module).items()):
+            if value is old:
+                monkeypatch.setattr(module, name, new)
+
+
+def _guard_property(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    known = vars(owner)[name]
+    template = getattr(known, "fget", None) or known.func  # of a property, or of one that is kept
+    monkeypatch.setattr(owner, name, property(_guarded_template(template)))
 
 
 def _guarded_template(template: Callable[..., Any]) -> Callable[..., Any]:
