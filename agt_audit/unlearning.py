@@ -583,6 +583,12 @@ class Unlearning(AuditKind):
     releases: Annotated[int, Field(ge=40, le=10**7)] = 20_000
     queries: Annotated[int, Field(ge=1)] = 500
 
+    def __post_init__(self) -> None:
+        unknown = [method for method in self.methods or () if method not in METHODS]
+        if unknown:
+            known = ", ".join(METHODS)
+            raise ConfigError(f"audit.methods: no method of agt unlearn is called {unknown[0]}: use some of {known}")
+
     def check(self, given: AuditInputs) -> None:
         """The run's folder, and how many draws."""
         _opened(given)

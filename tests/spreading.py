@@ -161,7 +161,7 @@ BROKEN: dict[str, tuple[str, Any]] = {
 def small_blocks() -> Iterator[None]:
     """Blocks of so few queries and records that all processes get some, and a sum has many pieces."""
     with ExitStack() as stack:
-        for place in ("linear.ROWS", "model.ROWS", "box.BLOCK"):
+        for place in ("closed_form.ROWS", "ensemble.ROWS", "box.BLOCK"):
             stack.enter_context(patch(f"agt.models.{place}", 64))
         stack.enter_context(patch("agt.training.linear.BLOCK", 256))
         yield

@@ -25,7 +25,7 @@ from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
 from agt.kernels.reference import ReferenceExtremes
 from agt.mechanisms.published import published_vote
-from agt.models import model as ensemble_tasks
+from agt.models import ensemble as ensemble_tasks
 from agt.models.stability import StabilityKind
 from agt.relations.add_remove import AddRemove
 from agt.settings import QUANTA, FeaturesConfig, TrainingConfig

@@ -31,6 +31,7 @@ from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.judging import RESTS_ON
 from agt.mechanisms.mechanism import GaussianRule, N, rule_of
@@ -38,6 +39,7 @@ from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
 from agt.mechanisms.quantile import two_sided_geometric
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
+from agt.settings import RelationConfig
 from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
@@ -461,9 +463,9 @@ def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monke
     written = list[int]()
     monkeypatch.setattr(Session, "write_spent", lambda session: written.append(session.reserved))
     payer = SimpleNamespace(name="", left=lambda *given: None, debit=lambda charge, size: Receipt(size))
-    request = SimpleNamespace(payer=payer, charge=lambda claim, mechanism: None)
+    request = SimpleNamespace(payer=payer, charge=lambda claim: None)
     session = Session.__new__(Session)  # what it is about plays no part
-    judged = SimpleNamespace(claim=SimpleNamespace(guarantee=None))
+    judged = SimpleNamespace(claim=Claim(guarantee=PureDP(1.0), mechanism="m", relation=RelationConfig("add_remove")))
     drawn = {"request": request, "judged": judged, "mechanism": "m", "randomness": SimpleNamespace(simulated=False)}
     vars(session).update(drawn, receipt=None, left=0, reserved=0, lot=2, most=5, entries=[], fitting=None)
     for wanted, told in ((1, [2]), (1, [2]), (2, [2, 4]), (3, [2, 4, 5])):

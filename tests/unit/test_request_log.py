@@ -129,7 +129,7 @@ def test_lines_missing_at_the_end_contradict_the_state() -> None:
         {"records": ("b" * 32, "a" * 32)},
         {"units": ()},
         {"before": "sha256:1"},
-        {"method": "magic"},
+        {"method": "no name"},
         {"promise": "much"},
         {"key": ""},
         {"kind": "pending", "records": (), "units": ()},  # a request that waits names somebody
