@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 # Before anything loads OpenMP: PyTorch and Numba keep a pool of threads each, and by default an idle pool spins. On a
 # machine with other work to do, spinning pools made one training step ten times slower. A short spin (tens of
