@@ -32,6 +32,7 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -48,7 +49,9 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 if TYPE_CHECKING:
     RelationName = str
 else:
-    RelationName = Literal[tuple(ENTRIES)]  # of the registry, which a type checker cannot read
+    # Of the registry, which a type checker cannot read. A file's form takes any name, so that a new
+    # relation changes no published form; whoever reads the file checks the name.
+    RelationName = Annotated[Literal[tuple(ENTRIES)], WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]

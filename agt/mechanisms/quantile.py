@@ -80,7 +80,12 @@ def release_quantile(distances: np.ndarray, fraction: float, farthest: int, guar
 
 
 def noisy_integers(values: Sequence[int], eps: float, source: Randomness, apart: int = 1) -> list[int]:
-    """The values, each with noise of its own from ``two_sided_geometric``; arguments as there."""
+    """The values, each with noise of its own from ``two_sided_geometric``; arguments as there.
+
+    Args:
+        apart: bound on how far neighbours move all values together: the sum of the absolute
+            differences, not the largest of them.
+    """
 
     def sample(source: Randomness) -> list[int]:
         return [value + two_sided_geometric(eps, source, apart) for value in values]

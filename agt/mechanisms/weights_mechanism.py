@@ -177,7 +177,9 @@ class WeightsMechanism:
             By name (no parameter of the guarantee, and no metric of a record): at least ``sigma``,
             the standard deviation of the noise on each weight (of the noise that is drawn last,
             where there are several), and ``step``, which is ``agt.numeric.step_of(sigma)``:
-            weights are released as its multiples.
+            weights are released as its multiples. Where sigma depends on the step in turn, as of
+            noise that is drawn in whole steps, start from the sigma of continuous noise and repeat
+            until the step stays the same.
 
         Raises:
             ConfigError: the budget is too little for this head; what to give instead is named.

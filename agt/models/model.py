@@ -32,7 +32,8 @@ class RemovableWeights:
         sigma: standard deviation of each coordinate of the noise; 0: there is none.
         drawn: the noise is the operating system's; False: a recorded seed's, which repeats itself.
         distance: bound on how far ``weight`` is from the exact minimiser, l2.
-        gradient: (features [n, ...], labels [n]) -> [J, d] the gradient of their loss at ``weight``.
+        gradient: (features [n, ...], labels [n]) -> [J, d] the sum of the gradients of their losses
+            at ``weight``, without the regulariser.
     """
 
     weight: np.ndarray

@@ -81,7 +81,7 @@ class Relation:
         ball_template: what k of them are, in words, ``{many}`` being records or units, and
             ``{radius}`` how far features may move.
         edit_template: one k in words, ``{one}`` being the record or unit.
-        edits: each thing that one k may do; empty: no record comes or goes.
+        edits: each thing that one k may do, smaller ones as well; empty: no record comes or goes.
         changes: what an edit changes, in words: records, or labels or features of records that stay.
         selects: the rule needs the sums of the most extreme bounds of each parameter.
         private_only: only private records are removed or changed, so a selection takes these alone.
@@ -232,7 +232,16 @@ class Relation:
             )
 
     def check_dealing(self, batches: int, members: int) -> None:
-        """Refuse batches and shards that an edit could move a record among."""
+        """Refuse batches and shards that an edit could move a record among.
+
+        Members of an ensemble are refused where one k removes, or adds, several units: the count of
+        the members that it can change (``touches``) is proved for one on each side.
+        """
+        if members > 1 and any(max(edit) > 1 for edit in self.edits):
+            raise ConfigError(
+                f"relation={self.name}: ensemble.members={members}: what one k changes in an ensemble "
+                "is proved where it removes one unit, adds one, or both: use ensemble.members=1"
+            )
 
     def check_batches(self, n_max: int) -> None:
         """Refuse batches of up to ``n_max`` records, where the rule is not proved for them."""

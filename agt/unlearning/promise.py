@@ -95,7 +95,8 @@ class Removal:
         seconds: wall time of the method alone; data that was read and reports not counted.
         facts: flat numbers for metrics.json and the account: members trained again, bounds, noise.
         steps: what was done, one after the other.
-        budget: what is left for later removals; None: the method needs none.
+        budget: what is left for later removals; None: of methods that belong to no kind of
+            certificate. A kind's own method always has one (``CertificateKind.removal_bounds``).
     """
 
     promise: Promise

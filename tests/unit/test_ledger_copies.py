@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -263,6 +264,8 @@ def at_once(count: int, task: Callable[[int], object]) -> int:
                 status = 0
             except AgtError:
                 status = 1
+            except BaseException:
+                traceback.print_exc()  # the process ends here, so that nobody else would show it
             finally:
                 os._exit(status)
         processes.append(process)
