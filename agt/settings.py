@@ -549,9 +549,23 @@ def read_document(
     if given != version:
         raise ConfigError(f"{name} of version {given!r}; this agt reads {version}")
     value = validate(cls, node, name.split()[-1])
-    if plain_of(value) != node:
+    if plain_of(value) != node or not _has_kinds_of(node, plain_of(value)):
         raise ConfigError(f"{name}: an entry is not as agt writes it (a number as text, or null)")
     return value
+
+
+def _has_kinds_of(node: Any, written: Any) -> bool:
+    """Return whether an equal JSON value has the kinds that another has: true is not 1, and 3.0 is not 3.
+
+    Where a fraction is written, a whole number may stand.
+    """
+    if isinstance(written, Mapping):
+        return all(_has_kinds_of(node[key], value) for key, value in written.items())
+    if isinstance(written, list | tuple):
+        return all(_has_kinds_of(item, value) for item, value in zip(node, written, strict=True))
+    if isinstance(written, bool) or isinstance(node, bool):
+        return isinstance(written, bool) and isinstance(node, bool)
+    return not (isinstance(written, int) and isinstance(node, float))
 
 
 @cache

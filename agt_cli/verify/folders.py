@@ -299,6 +299,16 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
     return next((words for at, one, other in pairs if (words := first_difference(one, other, at))), "")
 
 
+def check_version(version: str, name: str, record: "Record") -> None:
+    """Raise Broken unless a file names the version of agt that env.json beside it names.
+
+    Sentences of another version are not compared, so a version that is changed alone would spare them.
+    """
+    made_by = record.environment.get("agt")
+    if made_by is not None and version != made_by:
+        raise Broken(f"agt of {name} is recorded as {version!r}, and env.json beside it names {made_by!r}")
+
+
 def rendered_alike(recorded: object, made: object) -> bool:
     """Return whether texts for people are those that are made from fields, as a whole; nothing is looked for in them."""
     return as_json(recorded) == as_json(made)

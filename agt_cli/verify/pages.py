@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store import MAX_TEXT_BYTES, Broken
-from agt_cli.releasing.noise import meant_guarantee
+from agt_cli.releasing.noise import MECHANISM, meant_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import ball, guarantee
@@ -121,9 +121,10 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     noise = record.config["noise"]
     guarantee = meant_guarantee(float(noise["epsilon"]), float(noise["delta"]))
     derived: dict[str, object] = {"simulated": noise["seed"] is not None}
+    derived |= {"what": "weights", "mechanism": MECHANISM, "queries": 0}
     note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
-    if difference := first_difference({key: record.spent[key] for key in derived}, derived):
+    if difference := first_difference({key: record.spent.get(key) for key in derived}, derived):
         raise Broken(f"spent.json is not what noise.* asks for: {difference}")
     return f"the noise in training: {sentences.guarantee(guarantee)}"

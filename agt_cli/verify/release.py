@@ -16,6 +16,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker
+from agt.errors import ConfigError
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
 from agt.mechanisms.composition import total
@@ -42,11 +44,18 @@ from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
 from agt.settings import RelationConfig, plain_of, validate
-from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
+from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml, read_file
 from agt.targets import is_own_code
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings
-from agt_cli.verify.folders import Record, first_difference, note_sentences, rendered_alike, spent_has_fields
+from agt_cli.verify.folders import (
+    Record,
+    check_version,
+    first_difference,
+    note_sentences,
+    rendered_alike,
+    spent_has_fields,
+)
 from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines, open_parquet
 
 LABEL_COLUMNS = ["record_id", "label"]
@@ -81,6 +90,8 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     if record.holds(CLAIM_FILE):
         with findings.looking(CLAIM_FILE):
             claimed = _read_claim(record, simulated)
+    else:
+        findings.unchecked(CLAIM_FILE, "there is none, as in releases of early versions: nothing says what was claimed")
     if model is None:
         findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
     with findings.looking("budget" if model is None else "claim"):
@@ -186,6 +197,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
 def _read_claim(record: Record, simulated: bool) -> Claim:
     """It says what the files beside it do, whether or not the training run is there."""
     claimed, spent, status = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)), record.spent, record.status
+    check_version(claimed.agt, CLAIM_FILE, record)
     ledger, account = spent.get("ledger") or {}, claimed.account
     releases = int(spent["queries"]) if spent["what"] == Output.LABELS else 1
     said = {
@@ -413,8 +425,27 @@ def _check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     findings.ok("weights", f"{weight.size}, all multiples of the step that sigma = {sigma:.6g} has")
 
 
-def check_portable(record: Record) -> Portable | None:
-    """Read a folder of released weights, and work out what can be; None: it is not readable."""
+def claim_in(folder: Path) -> Claim | None:
+    """Return the claim of a run that released something; None: it has none that can be read.
+
+    What is wrong with it is said where that run is verified.
+    """
+    try:
+        return read_claim(read_file(folder / CLAIM_FILE, MAX_TEXT_BYTES))
+    except (Broken, ConfigError, OSError):
+        return None
+
+
+def check_portable(record: Record, owner_claim: Claim | None) -> Portable | None:
+    """Read a folder of released weights, and work out what can be.
+
+    Args:
+        record: the folder.
+        owner_claim: of the run that released them, where its folder is there.
+
+    Returns:
+        None if it is not readable.
+    """
     findings = record.findings
     with findings.looking("release.json"):
         portable = Portable.read(record)
@@ -427,8 +458,17 @@ def check_portable(record: Record) -> Portable | None:
         with findings.looking(CLAIM_FILE):
             claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)) if record.holds(CLAIM_FILE) else None
             record.look("budget", _check_portable_claim, portable, claimed)
+            if claimed is not None and owner_claim is not None:
+                _compare_with_owner(claimed, owner_claim)
         return portable
     return None
+
+
+def _compare_with_owner(claimed: Claim, owner_claim: Claim) -> None:
+    """Raise Broken unless a folder of weights has the claim of the run that released them, apart from its day."""
+    recorded, derived = plain_of(claimed), plain_of(replace(owner_claim, issued=None))
+    if difference := first_difference(recorded, derived):
+        raise Broken(f"{CLAIM_FILE} is not that of the run that released the weights: {difference}")
 
 
 def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | None) -> str:

@@ -25,7 +25,15 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise
-from agt_cli.verify.release import check_labels, check_measured, check_portable, check_release, check_tuned, check_weights
+from agt_cli.verify.release import (
+    check_labels,
+    check_measured,
+    check_portable,
+    check_release,
+    check_tuned,
+    check_weights,
+    claim_in,
+)
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
@@ -123,11 +131,11 @@ class Verification:
         if record is None:
             return VerifiedItem(f"folder {folder}", findings.checks), None
         if record.command == RELEASE:
-            return self._release(record, self._maker(record)), None
+            return self._release(record, self._maker(record), self._owner(record)), None
         return self._run(record), record if digest in (None, record.digest) else None
 
-    def _release(self, record: Record, below: tuple[VerifiedItem, ...]) -> VerifiedItem:
-        portable = check_portable(record)
+    def _release(self, record: Record, below: tuple[VerifiedItem, ...], owner: Path | None) -> VerifiedItem:
+        portable = check_portable(record, None if owner is None else claim_in(owner))
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
         words = portable.words if portable else ()
         return VerifiedItem(
@@ -210,18 +218,22 @@ class Verification:
         inside = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
         if inside is None:
             return (VerifiedItem(f"folder {record.folder / RELEASE_FOLDER}", findings.checks),)
-        return (self._release(inside, ()),)
+        return (self._release(inside, (), record.folder),)
 
     def _maker(self, record: Record) -> tuple[VerifiedItem, ...]:
-        """The run that released these weights, where they still lie in its folder: the owner's, not the public's."""
+        """The run that released these weights, verified, where they still lie in its folder."""
+        owner = self._owner(record)
+        return () if owner is None or self.steps >= MAX_STEPS else (self._deeper._folder(owner, None)[0],)
+
+    def _owner(self, record: Record) -> Path | None:
+        """The folder of the run that released these weights: the owner's, not the public's. None: they lie elsewhere."""
         inside, listed = record.folder.resolve(), record.digest.removeprefix("sha256:")
         try:
-            maker = Manifest.open(inside.parent)
+            manifest = Manifest.open(inside.parent)
         except Broken:
-            return ()
-        if self.steps >= MAX_STEPS or maker.files.get(f"{inside.name}/{MANIFEST_FILE}") != listed:
-            return ()
-        return (self._deeper._folder(record.folder.parent, None)[0],)
+            return None
+        lies_there = manifest.files.get(f"{inside.name}/{MANIFEST_FILE}") == listed
+        return record.folder.parent if lies_there else None
 
 
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:

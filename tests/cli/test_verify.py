@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import yaml
 from records import MARKS_ITSELF, as_earlier_claim, as_earlier_spent, name_everywhere, reseal
 
 from agt import __version__ as agt_version
+from agt.mechanisms.claims import read_claim
 from agt.sentences import SCOPE
+from agt.settings import RelationConfig
 from agt.store import Manifest, seal_manifest
 from agt.targets import trusting
 from agt_cli.cli import main
@@ -162,6 +165,22 @@ def test_queries_are_read_as_the_data_set_of_config_yaml(
     shutil.copytree(made / "train/head", tmp_path / "run")
     tamper(tmp_path / "run", {"source.json": edit})
     assert problems(agt("verify", str(tmp_path / "run"), "--json", "-q")).keys() == {"model"}
+
+
+def test_released_weights_have_the_claim_of_the_run_that_released_them(made: Path, agt: Agt, tmp_path: Path) -> None:
+    """Each folder is in order by itself: the claim is forged with its words, and both manifests are sealed again."""
+    run = tmp_path / "weights"
+    shutil.copytree(made / "predict/weights", run)
+    claim = read_claim((run / "release/claim.json").read_bytes())
+    forged = replace(claim, relation=RelationConfig("substitute")).written()
+    (run / "release/claim.json").write_bytes(forged.content)
+    texts = {"words": list(forged.words), "brief": forged.lines(brief=True)}
+    tamper(run / "release", {"release.json": lambda value: value.update(texts)})
+    reseal(run)
+    for folder in (run, run / "release"):
+        said = agt("verify", str(folder), "-q")
+        assert said.code == 3
+        assert "relation.name is recorded as 'substitute'" in " ".join(said.out.split())
 
 
 def test_a_record_is_verified_with_the_folder_that_it_hands_on(made: Path, agt: Agt, tmp_path: Path) -> None:
@@ -444,6 +463,12 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "entry",
         "the ledger remembers",
     ),
+    "noise of another mechanism": (
+        "train/noise",
+        {"spent.json": lambda value: value.update(mechanism="nothing")},
+        "",
+        "mechanism is recorded as 'nothing'",
+    ),
     "another product": (
         "train/box",
         {"config.yaml": lambda value: value["training"].update(product="rump")},
@@ -478,6 +503,9 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "another reason why no ledger counts it": ('"why": "unnamed"', '"why": "call"'),
             "no reason why no ledger counts it": lambda value: value.pop("uncounted"),
             "an earlier form, without words": lambda value: value.update(schema="agt.claim/1"),
+            "another version, whose words nobody compares": lambda value: value.update(agt="0.6.0", words=["all is safe"]),
+            "1 for true": lambda value: value.update(proved=1),
+            "0 for false": lambda value: value.update(noisy=0),
             "a key twice": ("{\n", '{"proved": false,\n'),
         }.items()
     },

@@ -315,6 +315,7 @@ def write_earlier_form(home: Path) -> None:
     del promise["method"]
     node |= {
         "schema": "agt.erasure/1",
+        "agt": "0.7.0",
         "done": {**removal, "method": "newton", "training": node.pop("training")},
         "guaranteed": {**promise, "requests": requests},
         "budget": budget | {"unit": "bound on a norm"},
@@ -324,7 +325,29 @@ def write_earlier_form(home: Path) -> None:
     }
     node["state"] |= {"log": str(log.head), "after": digest(run)}
     (record / "account.json").write_text(json.dumps(node))
+    change(record / "env.json", lambda environment: environment.update(agt="0.7.0"))
     reseal(record)
+
+
+@pytest.mark.parametrize("text", ["outside", "terms"])
+def test_an_account_of_this_version_has_no_text_of_an_earlier_one(removed: Path, agt: Agt, text: str) -> None:
+    said = {"code": "in_words", "values": {"text": "exact, bit for bit"}}
+
+    def edit(account: dict[str, Any]) -> None:
+        if text == "outside":
+            account["outside"] = [said]
+        else:
+            account["removal"]["promise"]["terms"].insert(0, said)
+
+    change(removed / "unlearn/h/account.json", edit)
+    reseal(removed / "unlearn/h")
+    assert text in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
+
+
+def test_an_account_names_the_version_of_its_record(removed: Path, agt: Agt) -> None:
+    change(removed / "unlearn/h/account.json", lambda account: account.update(agt="0.6.0", outside=[]))
+    reseal(removed / "unlearn/h")
+    assert "env.json" in problems(agt("verify", "unlearn/h", "--json", "-q"))["account.json"]
 
 
 def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked(removed: Path, agt: Agt) -> None:
