@@ -125,6 +125,7 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
-    if difference := first_difference({key: record.spent.get(key) for key in derived}, derived):
+    recorded = {key: record.spent.get(key) for key in derived}
+    if difference := first_difference(recorded, derived):
         raise Broken(f"spent.json is not what noise.* asks for: {difference}")
     return f"the noise in training: {sentences.guarantee(guarantee)}"

@@ -167,12 +167,22 @@ def test_queries_are_read_as_the_data_set_of_config_yaml(
     assert problems(agt("verify", str(tmp_path / "run"), "--json", "-q")).keys() == {"model"}
 
 
-def test_released_weights_have_the_claim_of_the_run_that_released_them(made: Path, agt: Agt, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"relation": RelationConfig("substitute")}, "relation.name is recorded as 'substitute'"),
+        ({"noisy": True}, "noisy is recorded as True"),
+    ],
+    ids=["relation", "noise"],
+)
+def test_released_weights_have_the_claim_of_the_run_that_released_them(
+    made: Path, agt: Agt, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
     """Each folder is in order by itself: the claim is forged with its words, and both manifests are sealed again."""
     run = tmp_path / "weights"
     shutil.copytree(made / "predict/weights", run)
     claim = read_claim((run / "release/claim.json").read_bytes())
-    forged = replace(claim, relation=RelationConfig("substitute")).written()
+    forged = replace(claim, **change).written()
     (run / "release/claim.json").write_bytes(forged.content)
     texts = {"words": list(forged.words), "brief": forged.lines(brief=True)}
     tamper(run / "release", {"release.json": lambda value: value.update(texts)})
@@ -180,7 +190,7 @@ def test_released_weights_have_the_claim_of_the_run_that_released_them(made: Pat
     for folder in (run, run / "release"):
         said = agt("verify", str(folder), "-q")
         assert said.code == 3
-        assert "relation.name is recorded as 'substitute'" in " ".join(said.out.split())
+        assert words in " ".join(said.out.split())
 
 
 def test_a_record_is_verified_with_the_folder_that_it_hands_on(made: Path, agt: Agt, tmp_path: Path) -> None:
