@@ -223,6 +223,8 @@ def test_a_claim_says_which_ledger_unless_an_earlier_version_made_it(agt: Agt, l
     claim = json.loads(Path("paid/claim.json").read_text())
     claim["words"] = ["the words of another version"]
     claim["agt"] = "0.6.0"
+    environment = json.loads(Path("paid/env.json").read_text())
+    Path("paid/env.json").write_text(json.dumps(environment | {"agt": "0.6.0"}))
     del claim["account"]["first_entry"]
     others = {**claim, "account": {**claim["account"], "first_entry": "0" * 16}}
     for value, code, words in (
