@@ -18,7 +18,8 @@ from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.relations.mean import MeanRelation
 from agt.relations.names import ENTRIES
-from agt.relations.relation import BoundSums, Relation
+from agt.relations.relation import BoundSums, Edit as RelationEdit, Relation
+from agt.relations.remove import Remove
 from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
@@ -311,3 +312,14 @@ def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
         (ConfigError, "at stake", lambda: run((0, 2**14), 2**20)),
         (ConfigError, r"5 records exceeds training\.batch\.n_max=3", lambda: run((0, 1), 1).step(np.arange(5))),
     )
+
+
+def test_several_units_on_one_side_of_an_edit_are_refused_in_ensembles() -> None:
+    """How many members one k can change is proved for one unit on each side."""
+
+    class RemoveTwo(Remove):
+        edits = (RelationEdit(removed=2, added=0), RelationEdit(removed=1, added=0))
+
+    RemoveTwo().check_dealing(batches=3, members=1)
+    with pytest.raises(ConfigError, match=r"ensemble\.members=2"):
+        RemoveTwo().check_dealing(batches=1, members=2)
