@@ -259,7 +259,7 @@ def prepare(
 
 
 def _whole(loaded: Dataset) -> ErasedDataset:
-    return ErasedDataset(loaded, loaded.train.take(np.arange(0)), proved("no record is left out"))
+    return ErasedDataset(loaded, loaded.train.take(np.arange(0)), proved("no_record_left_out"))
 
 
 def encoder_of(settings: Settings) -> EncoderSettings | None:

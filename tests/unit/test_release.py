@@ -11,7 +11,7 @@ import pytest
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import grounds, proved, void
+from agt.facts import grounds, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -23,8 +23,10 @@ from agt.numeric import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
 from agt_cli.releasing.release import ReleaseRequest
 
-HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
-BROKEN = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == "c" else c for c in HELD)
+HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds"))) for letter in "abcdefg")
+BROKEN = tuple(
+    replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == "c" else c for c in HELD
+)
 QUERIES = np.zeros((4, 2))
 RESPONSE = RandomizedResponse(eps=20.0)
 RELATION = RelationConfig("add_remove")
