@@ -354,14 +354,20 @@ class MedMnist:
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
     def _selection(self, used: list[int]) -> Grounds:
-        code, values = "ids_by_content", dict[str, Value]()
+        chosen, thinned = dict[str, Value](), dict[str, Value]()
         if self.finetune_classes is not None:
-            code, values = "ids_by_content_of_classes", {"classes": tuple(map(str, used))}
+            chosen = {"classes": tuple(map(str, used))}
         if self.keep:
-            code = f"{code}_thinned"
-            values["rates"] = tuple(f"{c}={rate:g}" for c, rate in sorted(self.keep.items()))
-            values["key"] = self.keep_key
-        return grounds(proved(code, **values), declared("split_of_medmnist"))
+            rates = tuple(f"{c}={rate:g}" for c, rate in sorted(self.keep.items()))
+            thinned = {"rates": rates, "key": self.keep_key}
+        codes = {
+            (False, False): "ids_by_content",
+            (False, True): "ids_by_content_thinned",
+            (True, False): "ids_by_content_of_classes",
+            (True, True): "ids_by_content_of_classes_thinned",
+        }
+        ids = proved(codes[bool(chosen), bool(thinned)], **chosen, **thinned)
+        return grounds(ids, declared("split_of_medmnist"))
 
 
 def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:

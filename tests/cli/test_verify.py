@@ -14,7 +14,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from records import MARKS_ITSELF, as_earlier_claim, as_earlier_spent, name_everywhere, reseal
+from records import (
+    MARKS_ITSELF,
+    as_claim_with_text,
+    as_condition_with_text,
+    as_earlier_claim,
+    as_earlier_spent,
+    name_everywhere,
+    reseal,
+)
 
 from agt import __version__ as agt_version
 from agt.mechanisms.claims import read_claim
@@ -382,9 +390,9 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     "a condition left out": ("train/box", {"conditions.json": lambda value: value.pop(2)}, "", "expected a to g"),
     "a declaration made a proof": (
         "predict/labels",
-        {"conditions.json": lambda value: [fact.update(standing="proved", broken_by="") for fact in value[4]["facts"]]},
+        {"conditions.json": lambda value: [fact.update(standing="proved") for fact in value[4]["facts"]]},
         "",
-        "otherwise",
+        "what would break it",
     ),
     "one-sided relation": (
         "train/box",
@@ -489,7 +497,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "predict/labels",
         {
             "conditions.json": lambda value: value[4].update(
-                standing="proved", why="trust me", facts=[{"standing": "proved", "why": "trust me", "broken_by": ""}]
+                standing="proved", facts=[{"standing": "proved", "code": "own_words", "values": {"text": "trust me"}}]
             ),
             "metrics.json": lambda value: value.update(conditions_declared=0),
         },
@@ -706,6 +714,59 @@ def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(ou
         check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
     ]
     assert len(words) == 2, said.out
+
+
+def _with_text(version: str) -> dict[str, Edit]:
+    """What makes conditions and claim those of version 0.8.0, in a record that names a version."""
+    return {
+        "conditions.json": lambda value: value.__setitem__(slice(None), [*map(as_condition_with_text, value)]),
+        "claim.json": lambda value: value.update(as_claim_with_text(value)),
+        "env.json": lambda value: value.update(agt=version),
+    }
+
+
+@pytest.mark.parametrize("run", ["predict/labels", "predict/weights", "predict/paid"])
+def test_facts_that_an_earlier_version_recorded_as_text_are_said_to_be_not_checked(
+    outputs: Path, agt: Agt, run: str
+) -> None:
+    tamper(Path(run), _with_text("0.8.0"))
+    said = agt("verify", run, "--json", "-q").ended(0)
+    words = [
+        check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
+    ]
+    assert len(words) == 2, said.out
+    assert said.json["conditions"][0]["facts"][0]["code"] == "in_words"
+
+
+def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, agt: Agt) -> None:
+    run = outputs / "train/head"
+    tamper(run, {"conditions.json": _with_text("0.8.0")["conditions.json"]})
+    assert agt("verify", run, "--json", "-q").ended(0).json["state"] == "not checked"
+    made = agt("predict", f"run={run}", *WEIGHTS, "hydra.run.dir=w", "-q", "--json").ended(0)
+    recorded = json.loads((run / "conditions.json").read_text())
+    standings = [condition["standing"] for condition in recorded]
+    assert [c["standing"] for c in json.loads(Path("w/conditions.json").read_text())] == standings
+    claim = json.loads(Path("w/claim.json").read_text())
+    kept = {known["fact"]["values"].get("text") for known in claim["declared"]}
+    declared = {fact["why"] for c in recorded for fact in c["facts"] if fact["standing"] == "declared"}
+    assert kept - {None} == declared, "no declaration of the run is lost"
+    assert made.json["run"]
+    agt("verify", "w", "-q").ended(0)
+
+
+def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
+    run = outputs / "train/box"
+    tamper(run, {"conditions.json": _with_text("0.8.0")["conditions.json"]})
+
+    def prove(conditions: list[dict[str, Any]]) -> None:
+        for condition in conditions:
+            if condition["standing"] == "declared":
+                condition["standing"] = "proved"
+                for fact in condition["facts"]:
+                    fact.update(standing="proved", broken_by="")
+
+    tamper(run, {"conditions.json": prove, "metrics.json": lambda value: value.update(conditions_declared=0)})
+    assert "standing" in problems(agt("verify", run, "--json", "-q"))["model"]
 
 
 def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) -> None:
