@@ -25,6 +25,7 @@ from records import (
 )
 
 from agt import __version__ as agt_version
+from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.claims import read_claim
 from agt.sentences import SCOPE
 from agt.settings import RelationConfig
@@ -716,20 +717,22 @@ def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(ou
     assert len(words) == 2, said.out
 
 
-def _with_text(version: str) -> dict[str, Edit]:
-    """What makes conditions and claim those of version 0.8.0, in a record that names a version."""
-    return {
+def _with_text(*files: str) -> dict[str, Edit]:
+    """What makes files of a record those of version 0.8.0."""
+    edits: dict[str, Edit] = {
         "conditions.json": lambda value: value.__setitem__(slice(None), [*map(as_condition_with_text, value)]),
-        "claim.json": lambda value: value.update(as_claim_with_text(value)),
-        "env.json": lambda value: value.update(agt=version),
+        "claim.json": lambda value: value.update(as_claim_with_text(value), agt=LAST_IN_WORDS),
+        "env.json": lambda value: value.update(agt=LAST_IN_WORDS),
     }
+    other = ["env.json"] if agt_version != LAST_IN_WORDS else []
+    return {name: edits[name] for name in (*files, *other)}
 
 
-@pytest.mark.parametrize("run", ["predict/labels", "predict/weights", "predict/paid"])
+@pytest.mark.parametrize("run", ["predict/labels", "predict/number", "predict/paid"])
 def test_facts_that_an_earlier_version_recorded_as_text_are_said_to_be_not_checked(
     outputs: Path, agt: Agt, run: str
 ) -> None:
-    tamper(Path(run), _with_text("0.8.0"))
+    tamper(Path(run), _with_text("conditions.json", "claim.json"))
     said = agt("verify", run, "--json", "-q").ended(0)
     words = [
         check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
@@ -739,11 +742,11 @@ def test_facts_that_an_earlier_version_recorded_as_text_are_said_to_be_not_check
 
 
 def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, agt: Agt) -> None:
-    run = outputs / "train/head"
-    tamper(run, {"conditions.json": _with_text("0.8.0")["conditions.json"]})
+    run = "train/head"
+    tamper(Path(run), _with_text("conditions.json"))
     assert agt("verify", run, "--json", "-q").ended(0).json["state"] == "not checked"
-    made = agt("predict", f"run={run}", *WEIGHTS, "hydra.run.dir=w", "-q", "--json").ended(0)
-    recorded = json.loads((run / "conditions.json").read_text())
+    made = agt("predict", f"run={run}", *WEIGHTS, "ledger=none", "hydra.run.dir=w", "-q", "--json").ended(0)
+    recorded = json.loads(Path(run, "conditions.json").read_text())
     standings = [condition["standing"] for condition in recorded]
     assert [c["standing"] for c in json.loads(Path("w/conditions.json").read_text())] == standings
     claim = json.loads(Path("w/claim.json").read_text())
@@ -755,8 +758,8 @@ def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, 
 
 
 def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
-    run = outputs / "train/box"
-    tamper(run, {"conditions.json": _with_text("0.8.0")["conditions.json"]})
+    run = "train/box"
+    tamper(Path(run), _with_text("conditions.json"))
 
     def prove(conditions: list[dict[str, Any]]) -> None:
         for condition in conditions:
@@ -765,7 +768,7 @@ def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: 
                 for fact in condition["facts"]:
                     fact.update(standing="proved", broken_by="")
 
-    tamper(run, {"conditions.json": prove, "metrics.json": lambda value: value.update(conditions_declared=0)})
+    tamper(Path(run), {"conditions.json": prove, "metrics.json": lambda value: value.update(conditions_declared=0)})
     assert "standing" in problems(agt("verify", run, "--json", "-q"))["model"]
 
 
