@@ -25,6 +25,7 @@ from records import (
 )
 
 from agt import __version__ as agt_version
+from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.claims import read_claim
 from agt.sentences import SCOPE
@@ -220,7 +221,8 @@ def test_answers_are_named_by_the_classes_of_config_yaml(agt: Agt) -> None:
 
 def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     """Were they others, each earlier record of this version would contradict itself: give them a version of their own."""
-    words = [SCOPE, (made / "train/box/conditions.json").read_text()]
+    declared = [f"{TEMPLATES[code]} {broken_by}" for code, broken_by in sorted(BROKEN_BY.items())]
+    words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == ("0.8.0", "1fee60e5033ee9ae")
 
 
