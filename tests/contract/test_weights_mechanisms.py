@@ -146,7 +146,7 @@ def a_total_affords_no_more_than_it_is_and_little_less(kind: Kind) -> None:
     for eps in (0.1, 1.0, 8.0):
         mechanism = kind.within(eps, 1e-5)
         assert type(mechanism.guarantee) is kind.spends
-        assert 0.99 * eps <= weights_total(mechanism.guarantee, 1e-5).eps <= eps
+        assert 0.99 * eps <= total_of_weights(mechanism.guarantee, 1e-5).eps <= eps
     for eps in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError):
             kind.within(eps, 1e-5)

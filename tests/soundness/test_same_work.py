@@ -195,7 +195,7 @@ def test_releases(name: str) -> None:
     if name != "votes":
         assert (seen[0].stable_distance != seen[1].stable_distance).any()
     for trained in (models[0], *models):  # one more, as what is kept from the mechanism before is no private value
-        labelling = Labelling.of(trained, mechanism())
+        labelling = Labelling.judged(trained, mechanism())
         traces.append(work(partial(labelling.labels, QUERIES, SeededRandomness(0))))
     assert not differ(*traces[1:])
 

@@ -73,7 +73,7 @@ def labelling(kind: str, mechanism: Mechanism, relation: str = "add_remove") -> 
     stated = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
     compute = {"threads": 1, "kernel": "reference"}
     model = agt.fit(points, labels, declared=stated, relation=relation, compute=compute, **KINDS[kind]).model
-    return Labelling.of(model, mechanism)
+    return Labelling.judged(model, mechanism)
 
 
 class TestExactly:

@@ -118,10 +118,10 @@ def test_weights_are_those_of_one_linear_head() -> None:
 
 
 def test_totals_are_shown_where_they_say_something() -> None:
-    assert [total.delta for total in totals_of(PureDP(0.01), 10_000, 0.0)] == [0, 1e-5]
-    assert [total.delta for total in totals_of(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
-    assert [total.delta for total in totals_of(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]
-    assert totals_of(GaussianDP(0.1), 1, 1e-5)[0].eps == pytest.approx(0.35, abs=0.02)
+    assert [total.delta for total in totals_of_labels(PureDP(0.01), 10_000, 0.0)] == [0, 1e-5]
+    assert [total.delta for total in totals_of_labels(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
+    assert [total.delta for total in totals_of_labels(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]
+    assert totals_of_labels(GaussianDP(0.1), 1, 1e-5)[0].eps == pytest.approx(0.35, abs=0.02)
 
 
 @pytest.mark.parametrize(
