@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from agt import release
 from agt.errors import AgtError
 from agt.mechanisms import objective, releases
 from agt_cli.cli import main
-from agt_cli.releasing import release
 from cli.conftest import Agt
 
 TABLE = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id", "dataset.classes=[a,b]")

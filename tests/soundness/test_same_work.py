@@ -25,10 +25,10 @@ from agt.bounds.network import Box, Network
 from agt.certificates import box as boxes
 from agt.certificates.box import Certificates, certify
 from agt.mechanisms.argmax import NoisyArgmax
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothLaplace
-from agt.mechanisms.releases import Labelling
 from agt.models.model import Model
 from agt.numeric import SeededRandomness
 

@@ -20,8 +20,8 @@ from agt.certificates.stability import ClosedForm
 from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
 from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.planning import Evidence
-from agt.mechanisms.releases import Labelling
 from agt.models.ensemble import EnsembleModel, vote
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness

@@ -12,8 +12,8 @@ from agt.data.ids import CONTENT
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.releases import Labelling
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes

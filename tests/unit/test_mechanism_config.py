@@ -10,8 +10,8 @@ from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import weights_total
 from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.totals import total_of_weights
 from agt.mechanisms.weights import ReleaseWeights
 
 WHOLE = TotalConfig(eps=2.0, delta=1e-5)
