@@ -209,7 +209,7 @@ class Fitted:
                 control characters.
             AgtError: the solver missed its tolerance: nothing is released.
         """
-        terms = ReleaseTerms(conditions=self.conditions, delta=delta)
+        terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
         release = WeightsRelease.judged(self.model, mechanism, terms)
         check_printable(self.model.problem.dataset, release.claim.lines())
         self._doubt(release.claim)

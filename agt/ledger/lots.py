@@ -152,10 +152,10 @@ class LotPayer:
 
     def keep_rest(self) -> None:
         """Remember what was drawn on lots that are not used up: no more questions come."""
-        while self.lots:
-            lot = self.lots.popleft()
+        for lot in self.lots:
             if lot.answers:
                 self.payer.keep(lot.reservation, lot.answers)
+                lot.answers = {}
 
     def account(self, reservation: Reservation, one_by_one: bool = True) -> Account | Uncounted | None:
         return self.payer.account(self.newest, one_by_one=True)

@@ -80,7 +80,7 @@ def test_trials_are_distinct_and_seen_alike(heads: tuple[Model, Model, np.ndarra
 def test_a_query_whose_neighbourhood_is_not_alike_is_refused() -> None:
     """Something else is seen of every query."""
     numbers = count()
-    restless = SimpleNamespace(seen=lambda queries: np.array([[next(numbers) for _ in queries]] * 4))
+    restless = SimpleNamespace(evidence=lambda queries: np.array([[next(numbers) for _ in queries]] * 4))
     with pytest.raises(ConfigError, match="last digits"):
         alike(restless, np.ones((1, 3)), 10, np.random.default_rng(0))  # type: ignore[arg-type]
 
