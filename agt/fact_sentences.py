@@ -21,30 +21,18 @@ _MARKED = (
     "known and take the name off {setting}; or, if all that it names is public as it stands, "
     "declare that with {setting}=[]"
 )
-_MORE = "(and of {more} more: {setting} names them)"
 _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so is which columns are used "
     "and what counts as a missing value"
 )
-_MEASURED = "as agt measure told of these records, with noise ({claim})"  # of a size or a list of classes
 _UNDECLARED_CENTER = (
     "has not been declared public: a mean of private records would leak them; if it comes from "
     "public data, set {setting}=true"
 )
-_IDS = "each record's id is a hash of its own content"
-_CLASSES_USED = "a record is used if its class is one of {classes:listed}"
-_THINNED = "thinned at public rates by class ({rates:listed}) by a hash of its own id under the public key '{key}'"
 _OWN_IDS = (
     "a record that goes would then rename others, and move them to other batches; leave them out "
     "(hashes of content then), or say that they are the records' own with {setting}"
 )
-_SHARDS = "members' shards by keyed hash of the unit's id, {members} of them: one k can change"
-_STATED = "normaliser {normaliser:g}, n_max {n_max}"
-_IN_CONFIGURATION = "stated in the configuration"
-_ONE_RECORD_MOVES = "so one record moves the {each_class:parameters} by at most {movement:.4g}"
-_PUBLIC_ROWS = "are public without their labels ({setting}={public})"
-_WHITENING = "whose covariance whitens the features"
-_LANDMARKS = "some of which are landmarks and published with weights"
 
 TEMPLATES: dict[str, str] = {
     IN_WORDS: "{text}",
@@ -61,10 +49,19 @@ TEMPLATES: dict[str, str] = {
     "every_k_in_closed_form": "in closed form: every integer k at once, whatever grid is shown",
     "every_k_counted": "counted exactly: every integer k at once, whatever grid is shown",
     # What names records and people, and what splits and selects them (b).
-    "ids_by_content": _IDS,
-    "ids_by_content_of_classes": f"{_IDS}; {_CLASSES_USED}",
-    "ids_by_content_thinned": f"{_IDS}; {_THINNED}",
-    "ids_by_content_of_classes_thinned": f"{_IDS}; {_CLASSES_USED}; {_THINNED}",
+    "ids_by_content": "each record's id is a hash of its own content",
+    "ids_by_content_of_classes": (
+        "each record's id is a hash of its own content; a record is used if its class is one of {classes:listed}"
+    ),
+    "ids_by_content_thinned": (
+        "each record's id is a hash of its own content; thinned at public rates by class "
+        "({rates:listed}) by a hash of its own id under the public key '{key}'"
+    ),
+    "ids_by_content_of_classes_thinned": (
+        "each record's id is a hash of its own content; a record is used if its class is one of "
+        "{classes:listed}; thinned at public rates by class ({rates:listed}) by a hash of its own "
+        "id under the public key '{key}'"
+    ),
     "column_names_records": "column '{column}' names each record ({setting})",
     "column_names_records_for_good": (
         "column '{column}' names each record, for good ({setting}, dataset.id_permanent=true)"
@@ -74,10 +71,10 @@ TEMPLATES: dict[str, str] = {
         "column '{column}' says whose record it is, for good ({setting}, dataset.id_permanent=true)"
     ),
     "column_counts_rows": (
-        "column '{column}' ({setting}) counts rows, as its whole numbers fill a tenth of their range "
-        "or more: where a record goes, others would be renamed and move to other batches; leave it "
-        "out (ids are then hashes of content), or, if a record keeps its id whatever becomes of "
-        "others, declare that with dataset.id_permanent=true"
+        "column '{column}' ({setting}) counts rows, as its whole numbers fill a tenth of their "
+        "range or more: where a record goes, others would be renamed and move to other batches; "
+        "leave it out (ids are then hashes of content), or, if a record keeps its id whatever "
+        "becomes of others, declare that with dataset.id_permanent=true"
     ),
     "names_for_good": "the {names} given are for good ({setting})",
     "names_count_rows": f"the {{names}} given count rows: {_OWN_IDS}",
@@ -91,8 +88,8 @@ TEMPLATES: dict[str, str] = {
         "ids and split are made from features alone, and copies are numbered in the order of the rows"
     ),
     "split_by_hash": (
-        "a record is in the test set if a hash of its unit's id, under the public key '{key}', falls "
-        "below {test_fraction:g}: adding or removing another record moves nobody"
+        "a record is in the test set if a hash of its unit's id, under the public key '{key}', "
+        "falls below {test_fraction:g}: adding or removing another record moves nobody"
     ),
     "split_by_column": ("column '{column}' ({setting}) says which records are for testing, each on its own"),
     "split_by_file": "file {file} ({setting}) says which records are for testing, each on its own",
@@ -103,77 +100,87 @@ TEMPLATES: dict[str, str] = {
     "columns_made_alone": ("the columns of features were made from each record alone, by public constants"),
     "vectors_made_alone": ("the vectors ('{column}') were made from each record alone, by public constants"),
     "features_undeclared": (
-        "nobody declared how the features were made: if each row comes from its own record alone, by "
-        "public constants (no scaler fitted on these records), say so with {setting}"
+        "nobody declared how the features were made: if each row comes from its own record alone, "
+        "by public constants (no scaler fitted on these records), say so with {setting}"
     ),
     "prepared_alone": "{text}",
     "prepared_together": "{text}",
     "preparation_silent": "{file} does not say whether records were prepared each on its own",
     "batches_by_hash": "batches by keyed hash of the unit's id",
-    "shards_by_hash": f"{_SHARDS} one member",
-    "shards_by_hash_several": f"{_SHARDS} {{touches}} members, and the vote counts them",
+    "shards_by_hash": ("members' shards by keyed hash of the unit's id, {members} of them: one k can change one member"),
+    "shards_by_hash_several": (
+        "members' shards by keyed hash of the unit's id, {members} of them: one k can change "
+        "{touches} members, and the vote counts them"
+    ),
     "learner_is_function": (
-        "the learner {learner} ({setting}) is deterministic to the last bit, sees its own shard alone "
-        "and labels each query alone; {members} members were trained again in a fresh process and "
-        "gave the same labels, which proves nothing"
+        "the learner {learner} ({setting}) is deterministic to the last bit, sees its own shard "
+        "alone and labels each query alone; {members} members were trained again in a fresh "
+        "process and gave the same labels, which proves nothing"
     ),
     # Constants of training (c).
     "normaliser_from_records": (
-        "the normaliser {normaliser:g} was derived from the number of records, so certificates speak "
-        "only of retraining with that same number: declare dataset.declared_size or "
+        "the normaliser {normaliser:g} was derived from the number of records, so certificates "
+        "speak only of retraining with that same number: declare dataset.declared_size or "
         "training.batch.normalizer"
     ),
     "normaliser_public": "the normaliser {normaliser:g} ({setting}) is a public constant",
     "normaliser_of_public_size": ("the normaliser {normaliser:g} (each batch's share of {setting}) is a public constant"),
     "size_public": "the size {size:g} ({setting}) is a public constant",
     "size_of_generator": "the generator's own constant",
-    "size_measured": f"the data set's size: {_MEASURED}",
-    "steps_stated": f"{_STATED}, {{steps}} steps: {_IN_CONFIGURATION}",
-    "objective_stated": (f"{_STATED}, weight_decay {{weight_decay:g}}, tolerance {{tolerance:g}}: {_IN_CONFIGURATION}"),
-    "removal_objective_stated": (
-        f"{_STATED}, weight_decay {{weight_decay:g}}, residuals up to {{residual:g}}: {_IN_CONFIGURATION}"
+    "size_measured": ("the data set's size: as agt measure told of these records, with noise ({claim})"),
+    "steps_stated": ("normaliser {normaliser:g}, n_max {n_max}, {steps} steps: stated in the configuration"),
+    "objective_stated": (
+        "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g}, tolerance "
+        "{tolerance:g}: stated in the configuration"
     ),
-    "members_stated": (f"the number of members, their key and strength: {_IN_CONFIGURATION}; no normaliser"),
-    "learner_stated": (f"the number of members, their key, the learner and its settings: {_IN_CONFIGURATION}"),
+    "removal_objective_stated": (
+        "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g}, residuals up to "
+        "{residual:g}: stated in the configuration"
+    ),
+    "members_stated": ("the number of members, their key and strength: stated in the configuration; no normaliser"),
+    "learner_stated": ("the number of members, their key, the learner and its settings: stated in the configuration"),
     "margins_clipped": "margins clipped to {clip:g}, {edits} edits looked at",
     # Why bounds of neighbours lie within one another (d).
     "boxes_nest": ("interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"),
     "boxes_do_not_nest": "{relation:unnested}",
     "given_the_draw": "the noise is one draw, the same for every dataset compared with",
     "steps_do_not_expand": (
-        f"learning rates up to {{rate:g}}, at most {{limit:.5g}}: no step drives two models apart, {_ONE_RECORD_MOVES}"
+        "learning rates up to {rate:g}, at most {limit:.5g}: no step drives two models apart, so "
+        "one record moves the {each_class:parameters} by at most {movement:.4g}"
     ),
     "minimiser_of_loss": (
         "no steps count: the minimiser of a {strength:g}-strongly convex loss, to a gradient of "
-        f"{{gradient:g}}; {_ONE_RECORD_MOVES}"
+        "{gradient:g}; so one record moves the {each_class:parameters} by at most {movement:.4g}"
     ),
     "minimiser_of_sum": (
         "no steps count: the minimiser of a {strength:g}-strongly convex sum, to a gradient of "
-        f"{{gradient:g}}; {_ONE_RECORD_MOVES}"
+        "{gradient:g}; so one record moves the {each_class:parameters} by at most {movement:.4g}"
     ),
     "vote_changes": "one k changes the vote of one member",
     "votes_change": "one k changes the vote of {touches} members, and the vote counts them",
     "flips_counted": ("flipped labels are counted exactly in each member, and one k moves its count by 1 at most"),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
-    "classes_found": ("the list of classes was found in the data: give the public list in {setting}"),
+    "classes_found": "the list of classes was found in the data: give the public list in {setting}",
     "classes_found_in_y": "the list of classes was found in y: give the public list in {setting}",
     "classes_read_off_records": (
-        "the list of classes was read off the records: if it is public, take 'classes' off {setting} "
-        "(or declare all that it names public with {setting}=[])"
+        "the list of classes was read off the records: if it is public, take 'classes' off "
+        "{setting} (or declare all that it names public with {setting}=[])"
     ),
-    "classes_measured": f"the data set's classes: {_MEASURED}",
+    "classes_measured": ("the data set's classes: as agt measure told of these records, with noise ({claim})"),
     "classes_of_medmnist": "the list of classes is MedMNIST's own, as published",
     "classes_unknown_to_medmnist": (
         "the list of classes was found in the data: give it in {setting}, or install medmnist, which has it ({command})"
     ),
     "range_marked": f"the range of column '{{column}}' {_MARKED}",
-    "range_and_more_marked": f"the range of column '{{column}}' {_MORE} {_MARKED}",
+    "range_and_more_marked": (f"the range of column '{{column}}' (and of {{more}} more: {{setting}} names them) {_MARKED}"),
     "list_marked": f"the list of values of column '{{column}}' {_MARKED}",
-    "list_and_more_marked": f"the list of values of column '{{column}}' {_MORE} {_MARKED}",
+    "list_and_more_marked": (
+        f"the list of values of column '{{column}}' (and of {{more}} more: {{setting}} names them) {_MARKED}"
+    ),
     "range_found": (
-        "the range of column '{column}' is its smallest and largest training value: one record can "
-        "move it, and so every feature; give a public range in {setting}"
+        "the range of column '{column}' is its smallest and largest training value: one record "
+        "can move it, and so every feature; give a public range in {setting}"
     ),
     "columns_public": _COLUMNS,
     "columns_public_some_measured": (
@@ -197,19 +204,27 @@ TEMPLATES: dict[str, str] = {
     "relu_features": "{count} random relu features from the public seed {seed}",
     "landmarks_by_hash": ("the {count} landmarks are those whose content's hash is least, with seed {seed}"),
     "scattering_features": ("scattering features: wavelets are public constants, and nothing is learnt"),
-    "whitening_rows_public": f"{{public:rows}}, {_WHITENING}, {_PUBLIC_ROWS}",
-    "landmark_rows_public": f"{{public:rows}}, {_LANDMARKS}, {_PUBLIC_ROWS}",
-    "whitening_and_landmark_rows_public": (f"{{public:rows}}, {_WHITENING} and {_LANDMARKS}, {_PUBLIC_ROWS}"),
-    "initial_parameters_public": ("the initial parameters of {network} are public constants"),
+    "whitening_rows_public": (
+        "{public:rows}, whose covariance whitens the features, are public without their labels ({setting}={public})"
+    ),
+    "landmark_rows_public": (
+        "{public:rows}, some of which are landmarks and published with weights, are public "
+        "without their labels ({setting}={public})"
+    ),
+    "whitening_and_landmark_rows_public": (
+        "{public:rows}, whose covariance whitens the features and some of which are landmarks and "
+        "published with weights, are public without their labels ({setting}={public})"
+    ),
+    "initial_parameters_public": "the initial parameters of {network} are public constants",
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",
     "encoder_weights_undeclared": (
-        "the encoder's weights ({file}) are not declared public: features would leak private records "
-        "that took part in their training; if none did, set {setting}=true"
+        "the encoder's weights ({file}) are not declared public: features would leak private "
+        "records that took part in their training; if none did, set {setting}=true"
     ),
     "encoder_records_public": ("the records that the encoder was trained on are public ({setting}=true)"),
     "encoder_records_undeclared": (
-        "the encoder was trained on records that are not declared public, so features leak them; if "
-        "they are public, set {setting}=true"
+        "the encoder was trained on records that are not declared public, so features leak them; "
+        "if they are public, set {setting}=true"
     ),
     "encoder_of_record": "the record of the run that kept this encoder says it",
     "encoder_saw_private": ("private records such as {record!r} also took part in training the encoder"),
@@ -220,9 +235,9 @@ TEMPLATES: dict[str, str] = {
     "settings_of_recipe": _RECIPE,
     "settings_of_recipe_on_rows": f"{_RECIPE}{_ON_ROWS}",
     "declared_for_other_settings": (
-        "{setting} was declared for other settings (what differs: {changed:listed}): if these, too, "
-        "were chosen on public data alone, declare that on this run's own command line, {setting} "
-        "(the record's config.yaml then has the chosen_for that a file needs)"
+        "{setting} was declared for other settings (what differs: {changed:listed}): if these, "
+        "too, were chosen on public data alone, declare that on this run's own command line, "
+        "{setting} (the record's config.yaml then has the chosen_for that a file needs)"
     ),
     "declared_for_no_settings": (
         "{setting} was declared without saying for which settings: if these, too, were chosen on "
@@ -231,8 +246,8 @@ TEMPLATES: dict[str, str] = {
     ),
     "differs_from_recipe": (
         "training.chosen_on=recipe is about the recipe as it comes, and this run differs from it "
-        "({changed:listed}): if what differs was chosen on public data or constants alone, declare "
-        "that on the command line, {setting}"
+        "({changed:listed}): if what differs was chosen on public data or constants alone, "
+        "declare that on the command line, {setting}"
     ),
     "chosen_on_other_rows": (
         "the settings were chosen on {rows:rows}, digest {digest} (training.chosen_from), and the "
@@ -270,8 +285,8 @@ TEMPLATES: dict[str, str] = {
         "every other record is read as before: the constants that make features are public, or were compared"
     ),
     "read_as_before_as_declared": (
-        "every other record is read as before: the constants that make features are public, or were "
-        "compared: {declaration:fact}"
+        "every other record is read as before: the constants that make features are public, or "
+        "were compared: {declaration:fact}"
     ),
     "began_from_nothing": ("training began at its own initial parameters and read no earlier state of the run"),
     "members_by_same_code": ("all members were trained by the same code, on machines of one kind, with as many threads"),
@@ -280,25 +295,26 @@ TEMPLATES: dict[str, str] = {
     ),
     "members_by_other_code": (
         "not bit for bit a training of today: members that were kept were trained before "
-        "{changed:listed} changed; each is still what that training made of records that all remain"
+        "{changed:listed} changed; each is still what that training made of records that all "
+        "remain"
     ),
     "near_minimiser_before_noise": (
         "the weights, before noise, are within {distance:upward} of the exact minimiser on the "
-        "records that are left (l2, all outputs): a gradient of at most {gradient:upward}, rounding "
-        "included, over a strong convexity of {strength:g}"
+        "records that are left (l2, all outputs): a gradient of at most {gradient:upward}, "
+        "rounding included, over a strong convexity of {strength:g}"
     ),
     "retraining_near_minimiser": (
-        "training without the records, as this program computes it, is within {distance:.2g} of that "
-        "minimiser, too; the noise covers both distances together"
+        "training without the records, as this program computes it, is within {distance:.2g} of "
+        "that minimiser, too; the noise covers both distances together"
     ),
     "residual_depends_on_noise": (
-        "the published proof (Guo et al. 2020, theorem 2) takes what the step leaves of the gradient "
-        "for independent of the random term in the loss; the weights were computed with that term, "
-        "so it is not. masking=output does without"
+        "the published proof (Guo et al. 2020, theorem 2) takes what the step leaves of the "
+        "gradient for independent of the random term in the loss; the weights were computed with "
+        "that term, so it is not. masking=output does without"
     ),
     "noise_in_floating_point": (
-        "the random term in the loss is a double-precision number that was added in floating point: "
-        "what is published is about real numbers, and the last digits are not covered"
+        "the random term in the loss is a double-precision number that was added in floating "
+        "point: what is published is about real numbers, and the last digits are not covered"
     ),
     "noise_exact": (
         "the noise has exactly the distribution of a real Gaussian that is rounded to a public "
@@ -329,7 +345,6 @@ _CHANGED_SINCE = "it was changed since, in the data set's file or by a setting"
 _RANGE_READ_OFF = "one was read off the records, such as a range that ends at the largest value among them"
 _CENTER_PRIVATE = "private records took part in it, as in their mean"
 _ROWS_PRIVATE = "one of them is private, or is among them because of private ones"
-_ENCODER_PRIVATE = "a private record took part in its training"
 
 BROKEN_BY: dict[str, str] = {
     DECLARED_IN_WORDS: "{broken_by}",
@@ -351,8 +366,8 @@ BROKEN_BY: dict[str, str] = {
     "columns_made_alone": _FITTED,
     "vectors_made_alone": _FITTED,
     "learner_is_function": (
-        "it draws from anything but its random_state, reads a clock, a file, another shard or what it "
-        "learnt before, or rounds otherwise from one call to the next"
+        "it draws from anything but its random_state, reads a clock, a file, another shard or "
+        "what it learnt before, or rounds otherwise from one call to the next"
     ),
     "normaliser_public": _COUNTED,
     "normaliser_of_public_size": _COUNTED,
@@ -370,7 +385,7 @@ BROKEN_BY: dict[str, str] = {
     "whitening_and_landmark_rows_public": _ROWS_PRIVATE,
     "initial_parameters_public": "private records took part in them, as in pretraining",
     "encoder_weights_public": "a private record took part in their training",
-    "encoder_records_public": _ENCODER_PRIVATE,
+    "encoder_records_public": "a private record took part in its training",
     "settings_chosen_on_public": _NOT_PICKED,
     "settings_chosen_on_public_rows": f"{_NOT_PICKED}{_PRIVATE_ROW}",
     "settings_of_recipe": _NOT_OF_RECIPE,

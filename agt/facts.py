@@ -5,7 +5,7 @@ would break it, and every claim, report and release lists it. A declaration is n
 and values; what it says is made of these where somebody reads it (agt/fact_sentences.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Union
@@ -234,14 +234,6 @@ def grounds_of(node: Mapping[str, Any]) -> Grounds:
         ValueError, TypeError, KeyError: it is no such thing.
     """
     return Grounds(tuple(fact_of(fact) for fact in node["facts"]))
-
-
-def as_recorded(derived: Sequence[Fact], recorded: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return derived facts, each as it is recorded where that is text and stands alike: nothing else of it is compared."""
-    if len(derived) != len(recorded):
-        return tuple(derived)
-    pairs = zip(derived, recorded, strict=True)
-    return tuple(then if then.in_words and then.standing is now.standing else now for now, then in pairs)
 
 
 def with_code(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts, with_codes
 from agt.errors import Superseded, counted, few
-from agt.facts import LAST_IN_WORDS, Fact, Grounds, Standing, as_recorded
+from agt.facts import LAST_IN_WORDS, Fact, Standing
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.problem import Settings
@@ -189,8 +189,8 @@ class Record(Run):
                 raise Broken(f"a condition is said to stand otherwise than its own facts make it stand: {difference}")
             self.check_metrics("conditions.json", **condition_counts(conditions))
             self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(conditions)}")
-            if in_words := sum(fact.in_words for condition in conditions for fact in condition.grounds.facts):
-                facts = f"{counted(in_words, 'fact')} that an earlier version of agt recorded as text"
+            if count := facts_in_words(conditions):
+                facts = f"{counted(count, 'fact')} that an earlier version of agt recorded as text"
                 self.findings.unchecked("words", f"conditions.json has {facts}: it is compared with nothing")
             return conditions
         return ()
@@ -273,6 +273,11 @@ class Record(Run):
                 raise Broken(f"the record names no place of its {name}")
             if place is not None:
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
+
+
+def facts_in_words(conditions: Sequence[Condition]) -> int:
+    """How many facts of conditions an earlier version recorded as text."""
+    return sum(fact.in_words for condition in conditions for fact in condition.grounds.facts)
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
@@ -366,10 +371,8 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
 
 def _check_model(record: Record, model: Model) -> None:
     """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it has compared."""
-    derived = model.conditions
-    if __version__ == LAST_IN_WORDS:
-        derived = _as_recorded(derived, record.conditions)
-    difference = first_difference(_plain(record.conditions), _plain(derived), "conditions")
+    text = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
+    difference = "" if text else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
     if record.environment.get("agt") == __version__ and difference:
         raise Broken(f"conditions.json is not what config.yaml makes it: {difference}")
     check_not_better(record, model.conditions, "config.yaml makes it")
@@ -382,13 +385,6 @@ def _check_model(record: Record, model: Model) -> None:
 def _plain(conditions: Sequence[Condition]) -> Any:
     """JSON values of conditions, as conditions.json has them."""
     return json.loads(as_json([condition.as_json() for condition in conditions]))
-
-
-def _as_recorded(derived: Sequence[Condition], recorded: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Derived conditions, with what an earlier version recorded as text in place of the facts that it stands for."""
-    pairs = zip(derived, recorded, strict=False)
-    facts = [(now, as_recorded(now.grounds.facts, then.grounds.facts)) for now, then in pairs]
-    return tuple(Condition(now.letter, now.name, Grounds(each)) for now, each in facts)
 
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:

@@ -16,7 +16,6 @@ from agt.facts import (
     Fact,
     Grounds,
     Standing,
-    as_recorded,
     declared,
     fact_of,
     grounds,
@@ -81,13 +80,6 @@ def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_tex
         grounds_of({"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]})
     with pytest.raises(ValueError, match="recorded as text"):
         grounds_of({"facts": [{"standing": "proved", "why": "it holds", "broken_by": "", "code": "grid_dense"}]})
-
-
-def test_text_stands_for_the_derived_fact_alone_that_has_its_standing() -> None:
-    (text,) = grounds_of({"facts": [{"standing": "proved", "why": "it holds"}]}).facts
-    assert as_recorded([proved("batches_by_hash")], [text]) == (text,)
-    assert as_recorded([not_held("grid_sparse")], [text]) == (not_held("grid_sparse"),)
-    assert as_recorded([SAID, SAID], [text]) == (SAID, SAID)
 
 
 @pytest.mark.parametrize(
