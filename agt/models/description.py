@@ -21,7 +21,9 @@ from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
 from agt.training.ensemble import EnsembleConfig
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
+"""In format 1 facts are text."""
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
     "relation": RelationConfig,
@@ -65,7 +67,7 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         ConfigError: another format, or settings that this version refuses.
         ValueError, TypeError, KeyError: no description.
     """
-    if node["format"] != FORMAT:
+    if node["format"] not in READABLE:
         raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
     kept, head = node["settings"], node["head"]
     settings = Settings(

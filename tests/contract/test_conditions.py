@@ -4,12 +4,14 @@ None may be lost, or come to stand better, unless somebody changes the list and 
 """
 
 import ast
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from records import as_fact_with_text
 
 import agt
 import agt_cli
@@ -18,9 +20,11 @@ from agt.data.labelled import Declared, dataset_of
 from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
 from agt.facts import Fact
 from agt.models.box import box_facts
+from agt.models.description import describe, problem_of
 from agt.relations import RELATIONS
 from agt.relations.names import ENTRIES
 from agt.settings import KGridConfig, RelationConfig
+from agt.store import as_json
 from agt.templates import IN_WORDS
 from contract import test_datasets, test_models
 
@@ -90,3 +94,20 @@ def codes_in_source() -> Iterator[str]:
 def test_every_sentence_about_a_fact_has_somebody_who_says_it() -> None:
     assert {*codes_in_source()} | OF_OTHERS == {*TEMPLATES}
     assert BROKEN_BY.keys() <= TEMPLATES.keys()
+
+
+@test_models.examples
+def test_a_model_that_was_saved_with_facts_as_text_stands_as_it_did(name: str) -> None:
+    """Versions up to 0.8.0 wrote format 1."""
+    problem = test_models.fitted(name).model.problem
+    node = json.loads(as_json(describe(problem)))
+    for part in ("selection", "preprocessing"):
+        node[part]["facts"] = [*map(as_fact_with_text, node[part]["facts"])]
+    node |= {"format": 1, "choices": as_fact_with_text(node["choices"]), "size": as_fact_with_text(node["size"])}
+    read = problem_of(node, problem.settings.compute)
+    facts = (*read.dataset.selection.facts, *read.dataset.preprocessing.facts, read.dataset.size, read.settings.choices)
+    were = (*problem.dataset.selection.facts, *problem.dataset.preprocessing.facts)
+    were = (*were, problem.dataset.size, problem.settings.choices)
+    assert [fact and (fact.in_words, fact.standing, fact.sentence) for fact in facts] == [
+        fact and (True, fact.standing, fact.sentence) for fact in were
+    ]
