@@ -490,6 +490,24 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "",
         "mechanism is recorded as 'nothing'",
     ),
+    "a fact's value": (
+        "train/box",
+        {"conditions.json": lambda value: value[0]["facts"][0]["values"].update(last=4)},
+        "model",
+        "conditions[0].facts[0].values.last is recorded as 4, and is 3",
+    ),
+    "a fact for another": (
+        "train/box",
+        {"conditions.json": lambda value: value[0]["facts"][0].update(code="every_k_counted", values={})},
+        "model",
+        "conditions[0].facts[0].code is recorded as 'every_k_counted', and is 'grid_dense'",
+    ),
+    "a declared setting in a claim": (
+        "predict/labels",
+        {"claim.json": lambda value: value["declared"][0]["fact"]["values"].update(setting="declared.settings=True")},
+        "claim",
+        "declared[0].fact.values.setting is recorded as 'declared.settings=True', and is 'training.chosen_on=public'",
+    ),
     "another product": (
         "train/box",
         {"config.yaml": lambda value: value["training"].update(product="rump")},
