@@ -257,12 +257,6 @@ class Remark:
             raise ConfigError(str(error)) from None
 
     @property
-    def in_words(self) -> bool:
-        """Whether an earlier version recorded it, or the fact in it, as text, which nothing checks."""
-        fact = self.values.get("fact")
-        return self.code == IN_WORDS or (isinstance(fact, Fact) and fact.in_words)
-
-    @property
     def sentence(self) -> str:
         """What a reader sees."""
         return fill(TEMPLATES[self.code], self.values)
@@ -301,4 +295,4 @@ def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
 
 def without_words(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:
     """Return those remarks that are fields, without what an earlier version recorded as text."""
-    return tuple(remark for remark in remarks if not remark.in_words)
+    return tuple(remark for remark in remarks if remark.code != IN_WORDS)

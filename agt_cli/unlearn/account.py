@@ -19,7 +19,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.settings import Digest, content_of, read_document, schema
 from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
-from agt.unlearning.sentences import Remark, in_words, sentences, with_fact
+from agt.unlearning.sentences import IN_WORDS, Remark, in_words, sentences, with_fact
 
 VERSION: Literal["agt.erasure/3"] = "agt.erasure/3"
 VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text
@@ -231,8 +231,8 @@ def recorded_in_words(account: ErasureReport) -> int:
     groups += [earlier.reasons for earlier in account.earlier]
     if sweep is not None:
         groups += [sweep.unlooked, *((place.place, *place.remarks) for place in sweep.places)]
-    remarks_in_words = sum(remark.in_words for remarks in groups for remark in remarks)
-    return remarks_in_words + sum(fact.in_words for fact in promise.assumptions)
+    in_words = sum(remark.code == IN_WORDS for remarks in groups for remark in remarks)
+    return in_words + sum(fact.in_words for fact in promise.assumptions)
 
 
 def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:

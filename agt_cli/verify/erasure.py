@@ -127,8 +127,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
 def _fields_of(account: ErasureReport) -> dict[str, Any]:
     """JSON values of an account, without what an earlier version recorded as text."""
     removal, promise = account.removal, account.removal.promise
-    facts = tuple(fact for fact in promise.assumptions if not fact.in_words)
-    promise_fields = plain_of(replace(promise, assumptions=facts)) | {"terms": _plain(promise.terms)}
+    promise_fields = plain_of(promise) | {"terms": _plain(promise.terms)}
     removal_fields = plain_of(removal) | {"promise": promise_fields, "steps": _plain(removal.steps)}
     return plain_of(account) | {"removal": removal_fields, "outside": _plain(account.outside)}
 

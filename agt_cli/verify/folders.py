@@ -389,17 +389,20 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
     """Raise Broken where a condition stands better in a record than in what it comes from, or lost what was declared."""
+    may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
-        lost = _lost(then.grounds.declarations, now.grounds.declarations)
+        lost = _lost(then.grounds.declarations, now.grounds.declarations, may_be_text)
         if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
             raise Broken(f"condition {now.letter} stands better here than {source}")
 
 
-def _lost(then: Sequence[Fact], now: Sequence[Fact]) -> bool:
-    """Whether a declaration is missing; of those that an earlier version recorded as text, whether there are fewer."""
+def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> bool:
+    """Whether a declaration is missing; ``may_be_text``: one that is not text may stand there as text."""
     missing = [fact for fact in then if fact not in now]
-    text = sum(fact.in_words for fact in now)
-    return len(missing) > text if text else bool(missing)
+    text = [fact for fact in now if fact.in_words and fact not in then]
+    if not may_be_text or any(fact.in_words for fact in missing):
+        return bool(missing)
+    return len(missing) > len(text)
 
 
 @dataclass(frozen=True)

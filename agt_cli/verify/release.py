@@ -258,7 +258,7 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
     own_words = claimed.agt == __version__ and not claimed.of_earlier_form and not in_words
     if claimed.of_earlier_form:
         derived = _of_earlier_form(derived)
-    elif in_words and _letters(claimed) == _letters(derived):
+    elif in_words and _declares_as_text(claimed, derived):
         derived = replace(derived, declared=claimed.declared)
     fields, expected = ({**plain_of(each), "words": [], "outside": []} for each in (claimed, derived))
     if difference := first_difference(fields, expected):
@@ -280,9 +280,11 @@ def _of_earlier_form(claim: Claim) -> Claim:
     return replace(claim, one_by_one=False, most=None, totals=(), curve=None) if claim.one_by_one else claim
 
 
-def _letters(claim: Claim) -> set[str]:
-    """Which conditions a claim has declarations about."""
-    return {declared.condition for declared in claim.declared or ()}
+def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
+    """Whether a claim has all that the record has as text, and declarations about the same conditions."""
+    told, made = (each.declared or () for each in (claimed, derived))
+    letters, expected = ({known.condition for known in each} for each in (told, made))
+    return letters == expected and all(known in told for known in made if known.fact.in_words)
 
 
 def _check_free(record: Record) -> tuple[str, ...]:

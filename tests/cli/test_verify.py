@@ -777,6 +777,26 @@ def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, 
     agt("verify", "w", "-q").ended(0)
 
 
+def test_a_declaration_that_the_record_has_as_text_is_in_the_claim(outputs: Path, agt: Agt) -> None:
+    tamper(Path("predict/labels"), _with_text("conditions.json", "claim.json"))
+    tamper(Path("predict/labels"), {"claim.json": lambda value: value["declared"][0].update(why="nothing")})
+    assert "declared[0].fact" in problems(agt("verify", "predict/labels", "--json", "-q"))["claim"]
+
+
+def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt: Agt) -> None:
+    run = "train/box"
+    tamper(Path(run), _with_text("conditions.json"))
+    agt("predict", f"run={run}", "mechanism.eps=1", "ledger=none", "hydra.run.dir=w", "-q").ended(0)
+    agt("verify", "w", "-q").ended(0)
+
+    def leave_out(conditions: list[dict[str, Any]]) -> None:
+        facts = conditions[4]["facts"]
+        facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
+
+    tamper(Path("w"), {"conditions.json": leave_out})
+    assert "stands better" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+
+
 def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
     run = "train/box"
     tamper(Path(run), _with_text("conditions.json"))
