@@ -1,7 +1,7 @@
-"""What facts of conditions say, a template for each code (agt/facts.py): this room has the words, and nothing else.
+"""What facts of conditions say, a template for each code: this room has the words (agt/facts.py).
 
 ``TEMPLATES`` has a sentence for each code, and ``BROKEN_BY``, of each code that a declaration has,
-what would make it false. ``setting`` is the setting by which something was declared, as one types it.
+what would make it false. ``setting`` is the setting by which something was declared, as typed.
 """
 
 from agt.templates import IN_WORDS
@@ -397,7 +397,11 @@ PUBLIC_ROWS = {"test": "the test records", "train": "the training records marked
 
 
 def rows(named: str) -> str:
-    """Return which public rows something was made or chosen on: of a data set, or of a file by its name."""
+    """Return which public rows something was made or chosen on.
+
+    Args:
+        named: test or train, those of the data set; or the name of a file.
+    """
     return PUBLIC_ROWS.get(named, f"the rows of {named}")
 
 

@@ -1,8 +1,9 @@
 """What is known about a condition of method.md section 3: proved here, declared by a person, or not held.
 
-A claim of privacy may rest on declarations, but never silently: each says what was declared, by which setting, and what
-would break it, and every claim, report and release lists it. A declaration is never dressed as a proof. A fact is a code
-and values; what it says is made of these where somebody reads it (agt/fact_sentences.py).
+A claim of privacy may rest on declarations, but never silently: each says what was declared, by which
+setting, and what would break it, and every claim, report and release lists it. A declaration is never
+dressed as a proof. A fact is a code with values; what it says is made of these where somebody reads
+it (agt/fact_sentences.py).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from agt.numeric import upward
 from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
 
 LAST_IN_WORDS = "0.8.0"
-"""The last version that recorded facts as text: in records of later ones no text stands for a fact that is derived."""
+"""The last version that recorded facts as text: no text stands for a fact in records of later ones."""
 Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]]
 
 
@@ -45,11 +46,13 @@ class Fact:
         standing: proved: it holds by construction, or code checked it. declared: whoever runs this said so in the
             configuration, and nothing here can check it. not held: neither.
         code: which sentence it is, a key of ``fact_sentences.TEMPLATES``.
-        values: what that sentence takes, by name; ``setting`` is the one by which something was declared.
+        values: what that sentence takes, by name; ``setting`` is the one by which something was
+            declared.
 
     Raises:
-        ValueError: a declaration whose code does not say what would break it, or a fact of another kind whose code does;
-            no sentence has this code, or it takes other values; or what it says is empty.
+        ValueError: a declaration whose code does not say what would break it, or a fact of another
+            kind whose code does; no sentence has this code, or it takes other values; or what it
+            says is empty.
     """
 
     standing: Standing
@@ -62,7 +65,8 @@ class Fact:
         if self.code not in TEMPLATES:
             raise ValueError(f"{self.code}: no sentence about a fact has this code")
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            raise ValueError(f"{self.code}: a declaration, and nothing else, says what would break it: {self.standing}")
+            rule = "a declaration, and nothing else, says what would break it"
+            raise ValueError(f"{self.code}: {rule}: {self.standing}")
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
             raise ValueError(f"{self.code}: it says nothing: {self.values}")
@@ -101,7 +105,9 @@ class Fact:
     @property
     def words(self) -> str:
         """In one clause: a declaration says that it is one."""
-        return fact_sentences.declared(self.declaration) if self.standing is Standing.DECLARED else self.sentence
+        if self.standing is Standing.DECLARED:
+            return fact_sentences.declared(self.declaration)
+        return self.sentence
 
 
 def _value_of(value: Any) -> Any:
@@ -219,7 +225,7 @@ def grounds(*facts: Fact) -> Grounds:
 
 
 def fact_of(node: Mapping[str, Any]) -> Fact:
-    """Read back what ``dataclasses.asdict`` made of a fact, also in an earlier version, which recorded text.
+    """Read back what ``dataclasses.asdict`` made of a fact, also in a version that recorded text.
 
     Raises:
         ValueError, TypeError, KeyError: it is no such thing.

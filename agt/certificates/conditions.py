@@ -97,7 +97,7 @@ class Condition:
 
 
 def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a condition whose facts an earlier version recorded as text, as ``as_json`` has it now.
+    """Return the JSON value of a condition as ``as_json`` has it: in earlier versions facts were text.
 
     Raises:
         ValueError, TypeError, KeyError: it is no such thing.
@@ -156,7 +156,8 @@ def assess(
         recipe, plan: how it was trained.
         choices: what the settings were chosen on, for condition e.
         every_k: for which k there are certificates (condition a).
-        constants: which public constants the configuration states (``stated_constants``), for condition c.
+        constants: which public constants the configuration states (``stated_constants``), for
+            condition c.
         step: condition d's name for this kind of certificate (``NAMES``), and whether neighbours' bounds nest.
         rounding: condition f.
         features: the public feature map, for condition e.
@@ -180,7 +181,7 @@ def named(found: Mapping[str, Grounds], step: str) -> tuple[Condition, ...]:
 
 
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
-    """Return the fact that the configuration states public constants: the batch plan's, and those in ``values``."""
+    """Return that the configuration states public constants: the batch plan's, and ``values``."""
     return proved(code, normaliser=plan.normalizer, n_max=plan.n_max, **values)
 
 

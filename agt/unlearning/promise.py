@@ -141,7 +141,10 @@ def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Remova
 
 
 def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a promise in this version's form: earlier ones had ``words``, and facts as text.
+    """Return the JSON values of a promise in this version's form.
+
+    Args:
+        promise: of earlier versions with ``words``, or with facts as text.
 
     Raises:
         KeyError, TypeError, ValueError: it is in no such form.
@@ -157,8 +160,8 @@ def removal_with_codes(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return a removal, without its promise, in this version's form.
 
     Args:
-        plain: of earlier versions with text in ``steps`` or, instead of them, ``words``, and the budget as ``allowance``,
-            whose unit was a sentence.
+        plain: of earlier versions with text in ``steps``; or with ``words``, and the budget as
+            ``allowance``, whose unit was a sentence.
 
     Raises:
         KeyError, TypeError, ValueError: it is in no such form.

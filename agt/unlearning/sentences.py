@@ -282,7 +282,7 @@ def in_words(text: str) -> dict[str, Any]:
 
 
 def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a remark as this version has it: what does not hold is a fact, and was text.
+    """Return the JSON value of a remark as this version has it: what does not hold was text.
 
     Raises:
         KeyError, TypeError: it is no remark.

@@ -397,7 +397,11 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
 
 
 def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> bool:
-    """Whether a declaration is missing; ``may_be_text``: one that is not text may stand there as text."""
+    """Return whether a declaration is missing.
+
+    Args:
+        may_be_text: an earlier version may have recorded it as text.
+    """
     missing = [fact for fact in then if fact not in now]
     text = [fact for fact in now if fact.in_words and fact not in then]
     if not may_be_text or any(fact.in_words for fact in missing):
