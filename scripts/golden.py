@@ -59,6 +59,7 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (re.compile(rb'("peak_(?:gib|memory_[gm]ib)": )[\d.]+'), rb"\1...", "memory of the process, never twice the same"),
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
     (re.compile(rb'("agt": )"0\.\d\.0"'), rb"\1...", "the version"),
+    (re.compile(rb"X'[0-9A-F]{64}'"), b"X'...'", "a question's key, which follows from the run's digest"),
     (re.compile(rb'"agt\.(claim|erasure)/[23]"'), rb'"agt.\1/..."', "forms whose facts are codes"),
     (re.compile(rb'("format": )[12](?=,\s*"(?:name|shape)")'), rb"\1...", "the same, of models and runs"),
     (re.compile(rb'"why": %s,\s*(?="facts": )' % TEXT), b"", "the text of a condition, made of its facts"),
