@@ -538,11 +538,8 @@ def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingCo
 
 def _choices(declarations: bool) -> Fact:
     if declarations:
-        return facts.declared(
-            "these settings were chosen on public data or constants (declared.settings=True)",
-            "one of them was picked by results on the private records, or on other data that is not public",
-        )
-    return facts.void("nobody declared what the settings were chosen on: declared.settings=True if on public data")
+        return facts.declared("settings_chosen_on_public", setting="declared.settings=True")
+    return facts.not_held("settings_undeclared", setting="declared.settings=True")
 
 
 def _plain(classes: np.ndarray) -> list[Any]:

@@ -1,15 +1,24 @@
 """What is known about a condition of method.md section 3: proved here, declared by a person, or not held.
 
-A claim of privacy may rest on declarations, but never silently: each says in words what was declared, by which setting, and
-what would break it, and every claim, report and release lists it. A declaration is never dressed as a proof.
+A claim of privacy may rest on declarations, but never silently: each says what was declared, by which
+setting, and what would break it, and every claim, report and release lists it. A declaration is never
+dressed as a proof. A fact is a code with values; what it says is made of these where somebody reads
+it (agt/fact_sentences.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Union
 
-from agt import sentences
+from agt import fact_sentences, sentences
+from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
+from agt.numeric import upward
+from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
+
+LAST_IN_WORDS = "0.8.0"
+"""The last version that recorded facts as text: no text stands for a fact in records of later ones."""
+Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]]
 
 
 class Standing(StrEnum):
@@ -36,23 +45,31 @@ class Fact:
     Attributes:
         standing: proved: it holds by construction, or code checked it. declared: whoever runs this said so in the
             configuration, and nothing here can check it. not held: neither.
-        why: for a stranger to read; of a declaration, what was declared and by which setting.
-        broken_by: of a declaration, what would make it false; empty otherwise.
+        code: which sentence it is, a key of ``fact_sentences.TEMPLATES``.
+        values: what that sentence takes, by name; ``setting`` is the one by which something was
+            declared.
 
     Raises:
-        ValueError: a declaration that does not say what would break it, or a fact of another kind that does; no words.
+        ValueError: a declaration whose code does not say what would break it, or a fact of another
+            kind whose code does; no sentence has this code, or it takes other values; or what it
+            says is empty.
     """
 
     standing: Standing
-    why: str
-    broken_by: str = ""
+    code: str
+    values: Mapping[str, Value] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "standing", Standing(self.standing))  # also from a record's text
-        if not (isinstance(self.why, str) and isinstance(self.broken_by, str)):
-            raise ValueError(f"a fact is told in words: {self}")
-        if not self.why or (self.standing is Standing.DECLARED) != bool(self.broken_by):
-            raise ValueError(f"a declaration, and nothing else, says what would break it: {self}")
+        object.__setattr__(self, "values", {name: _value_of(value) for name, value in self.values.items()})
+        if self.code not in TEMPLATES:
+            raise ValueError(f"{self.code}: no sentence about a fact has this code")
+        if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
+            rule = "a declaration, and nothing else, says what would break it"
+            raise ValueError(f"{self.code}: {rule}: {self.standing}")
+        check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
+        if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
+            raise ValueError(f"{self.code}: it says nothing: {self.values}")
 
     @property
     def held(self) -> bool:
@@ -60,9 +77,54 @@ class Fact:
         return self.standing is not Standing.VOID
 
     @property
+    def setting(self) -> str | None:
+        """The setting by which it was declared; None: by no single one, or it is no declaration."""
+        setting = self.values.get("setting")
+        return setting if isinstance(setting, str) and self.standing is Standing.DECLARED else None
+
+    @property
+    def in_words(self) -> bool:
+        """Whether an earlier version recorded it as text, which nothing checks."""
+        return self.code in (IN_WORDS, DECLARED_IN_WORDS)
+
+    @property
+    def sentence(self) -> str:
+        """What a reader sees."""
+        return fill(TEMPLATES[self.code], self.values)
+
+    @property
+    def broken_by(self) -> str:
+        """Of a declaration, what would make it false; empty otherwise."""
+        return fill(BROKEN_BY.get(self.code, ""), self.values)
+
+    @property
+    def declaration(self) -> str:
+        """What was declared, and what would make it false."""
+        return fact_sentences.declaration(self.sentence, self.broken_by)
+
+    @property
     def words(self) -> str:
         """In one clause: a declaration says that it is one."""
-        return f"declared: {self.why}; broken if {self.broken_by}" if self.broken_by else self.why
+        if self.standing is Standing.DECLARED:
+            return fact_sentences.declared(self.declaration)
+        return self.sentence
+
+
+def _value_of(value: Any) -> Any:
+    """Return a value as a fact keeps it: JSON has lists for tuples, and mappings for facts."""
+    if isinstance(value, list | tuple):
+        return tuple(_value_of(item) for item in value)
+    return fact_of(value) if isinstance(value, Mapping) else value
+
+
+FORMATS.update(
+    upward=upward,
+    rows=fact_sentences.rows,
+    parameters=lambda each_class: "parameters of each class" if each_class else "parameters",
+    fact=lambda fact: fact.sentence,
+    facts=lambda facts: "; ".join(fact.sentence for fact in facts),
+    broken_by=lambda fact: fact.broken_by,
+)
 
 
 @dataclass(frozen=True)
@@ -71,30 +133,43 @@ class Declaration:
 
     Attributes:
         condition: the letter of the condition that needs it.
-        why, broken_by: as ``Fact`` has them.
+        fact: what was declared.
     """
 
     condition: str
-    why: str
-    broken_by: str
+    fact: Fact
 
     def __str__(self) -> str:
-        return sentences.declaration(self.condition, self.why, self.broken_by)
+        return sentences.declaration(self.condition, self.fact.sentence, self.fact.broken_by)
 
 
-def proved(why: str) -> Fact:
-    """What holds by construction, or was checked."""
-    return Fact(Standing.PROVED, why)
+def proved(code: str, **values: Value) -> Fact:
+    """Return a fact that holds by construction, or was checked."""
+    return Fact(Standing.PROVED, code, values)
 
 
-def declared(why: str, broken_by: str) -> Fact:
-    """What a person said, and no code can check."""
-    return Fact(Standing.DECLARED, why, broken_by)
+def declared(code: str, **values: Value) -> Fact:
+    """Return a fact that a person said, and no code can check."""
+    return Fact(Standing.DECLARED, code, values)
 
 
-def void(why: str) -> Fact:
-    """What does not hold, or what nobody said."""
-    return Fact(Standing.VOID, why)
+def not_held(code: str, **values: Value) -> Fact:
+    """Return a fact that does not hold, or that nobody said."""
+    return Fact(Standing.VOID, code, values)
+
+
+def add_templates(templates: Mapping[str, str], broken_by: Mapping[str, str] | None = None) -> None:
+    """Add the sentences of facts that a kind of certificate brings, in the kind's own file.
+
+    Args:
+        templates: a sentence for each code.
+        broken_by: of those codes that declarations have, what would make them false.
+
+    Raises:
+        ValueError: there is a sentence of that code already.
+    """
+    add_new(templates, TEMPLATES)
+    add_new(broken_by or {}, BROKEN_BY)
 
 
 @dataclass(frozen=True)
@@ -132,12 +207,12 @@ class Grounds:
     @property
     def missing(self) -> str:
         """What is not held, in words; empty if nothing is."""
-        return "; ".join(fact.why for fact in self.facts if fact.standing is Standing.VOID)
+        return "; ".join(fact.sentence for fact in self.facts if fact.standing is Standing.VOID)
 
     @property
-    def declarations(self) -> tuple[str, ...]:
-        """What was declared, in words, and what would break it."""
-        return tuple(f"{f.why}; broken if {f.broken_by}" for f in self.facts if f.standing is Standing.DECLARED)
+    def declarations(self) -> tuple[Fact, ...]:
+        """What was declared, and not proved."""
+        return tuple(fact for fact in self.facts if fact.standing is Standing.DECLARED)
 
     def and_(self, *facts: Fact) -> "Grounds":
         """The same and more."""
@@ -149,10 +224,36 @@ def grounds(*facts: Fact) -> Grounds:
     return Grounds(facts)
 
 
+def fact_of(node: Mapping[str, Any]) -> Fact:
+    """Read back what ``dataclasses.asdict`` made of a fact, also in a version that recorded text.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no such thing.
+    """
+    return Fact(**(with_code(node) if "why" in node else node))
+
+
 def grounds_of(node: Mapping[str, Any]) -> Grounds:
     """Read back what ``dataclasses.asdict`` made of grounds.
 
     Raises:
         ValueError, TypeError, KeyError: it is no such thing.
     """
-    return Grounds(tuple(Fact(**fact) for fact in node["facts"]))
+    return Grounds(tuple(fact_of(fact) for fact in node["facts"]))
+
+
+def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON value of a fact that an earlier version recorded as text, as this version has it.
+
+    Raises:
+        ValueError: it is no such thing.
+        KeyError: it has no text or no standing.
+    """
+    rest = dict(node)
+    text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
+    if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
+        raise ValueError(f"a fact that was recorded as text has a text and a standing: {node}")
+    if broken_by:
+        values = {"text": text, "broken_by": broken_by}
+        return {"standing": standing, "code": DECLARED_IN_WORDS, "values": values}
+    return {"standing": standing, "code": IN_WORDS, "values": {"text": text}}

@@ -22,9 +22,11 @@ from torch import Tensor
 
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
 from agt.certificates.votes import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
+from agt.facts import Standing
 from agt.models.box import BoxModel
 from agt.models.features import whole
 from agt.models.linear import LinearModel
@@ -446,13 +448,16 @@ class Certificate(AuditKind):
         with console.progress("certificate audit", "neighbour") as report:
             auditor = Auditor(model, self, given.seed, other_code, lambda done, of: report(done, of, done, of))
             found = auditor.run()
-        conditions = (
-            f"condition {c.letter} ({c.name}): {c.standing}: {c.why.removeprefix(f'{c.standing}: ')}"
-            for c in opened.conditions
-        )
+        conditions = map(_condition_line, opened.conditions)
         metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
         said = (*auditor.notes(), *conditions)
         return Audited.of(opened.trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
+
+
+def _condition_line(condition: Condition) -> str:
+    """Return how a condition stands, and why; of one that was declared, the reason says so."""
+    told = condition.why if condition.standing is Standing.DECLARED else f"{condition.standing}: {condition.why}"
+    return f"condition {condition.letter} ({condition.name}): {told}"
 
 
 class Auditor:

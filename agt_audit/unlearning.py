@@ -437,7 +437,7 @@ def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     """What is not promised is not contradicted."""
     if claimed.proved:
         return finding
-    why = "; ".join(fact.why for fact in claimed.assumptions if fact.standing is Standing.VOID)
+    why = "; ".join(fact.sentence for fact in claimed.assumptions if fact.standing is Standing.VOID)
     meaning = f"{finding.meaning}; no guarantee is claimed here: {why}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 

@@ -28,7 +28,8 @@ from agt.data.dataset import Dataset, DataSource, PublicRows
 from agt.data.embeddings import public_digest
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.facts import Fact, Standing, declared, void
+from agt.fact_sentences import rows as rows_in_words
+from agt.facts import Fact, Standing, declared, not_held
 from agt.models.kind import UnreadReason
 from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
@@ -59,7 +60,12 @@ _LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at v
     "relation": {"radius": None},
 }
 _SAYS = ("chosen_on", "chosen_for", "chosen_from")
-_BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
+_ON_PUBLIC = f"{KEY}=public"
+_ON_ROWS = {
+    "settings_chosen_on_public": "settings_chosen_on_public_rows",
+    "settings_of_recipe": "settings_of_recipe_on_rows",
+}
+"""Code of a declaration -> that of the same one which names the public rows."""
 
 
 def hashes(config: Mapping[str, Any]) -> dict[str, str]:
@@ -125,20 +131,18 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
     training = config.get("training") or {}
     chosen_on, chosen_for = training.get("chosen_on"), training.get("chosen_for")
     if chosen_on is None:
-        return void(f"nobody declared what the training settings were chosen on: {KEY}=public if on public data")
+        return not_held("settings_undeclared", setting=_ON_PUBLIC)
     if chosen_on == "recipe":
         return _recipe_fact(config)
     if chosen_on != "public":
-        return void("the training settings were chosen by looking at results on this data")
+        return not_held("settings_chosen_on_results")
     now = hashes(config)
     if chosen_for == now:
-        return declared(f"these settings were chosen on public data or constants ({KEY}=public)", _BROKEN_BY)
-    changed = [part for part in PARTS if (chosen_for or {}).get(part) != now[part]] if chosen_for else []
-    about = f"for other settings (what differs: {', '.join(changed)})" if changed else "without saying for which settings"
-    return void(
-        f"{KEY}=public was declared {about}: if these, too, were chosen on public data alone, declare that on this run's "
-        f"own command line, {KEY}=public (the record's config.yaml then has the chosen_for that a file needs)"
-    )
+        return declared("settings_chosen_on_public", setting=_ON_PUBLIC)
+    changed = tuple(part for part in PARTS if chosen_for.get(part) != now[part]) if chosen_for else ()
+    if changed:
+        return not_held("declared_for_other_settings", changed=changed, setting=_ON_PUBLIC)
+    return not_held("declared_for_no_settings", setting=_ON_PUBLIC)
 
 
 def chosen_from(which: str, dataset: Dataset, source: DataSource) -> ChosenFrom:
@@ -155,8 +159,15 @@ def public_rows(which: str, dataset: Dataset, source: DataSource) -> Records:
 
 def words_of(which: str) -> str:
     """The same rows in words, which go into claims: of a file its name, and not where it lies."""
-    words = {"test": "the test records", "train": "the training records marked public"}
-    return words.get(which, f"the rows of {PurePath(which).name}")
+    return rows_in_words(_rows_named(which))
+
+
+def _rows_named(which: str) -> str:
+    """Return ``test`` or ``train``, or a file's name, without where it lies: it goes into claims."""
+    if which in get_args(PublicRows):
+        return which
+    name = PurePath(which).name
+    return f"./{name}" if name in get_args(PublicRows) else name
 
 
 def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource) -> Fact:
@@ -169,11 +180,8 @@ def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source:
     if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
         now = chosen_from(about.rows, dataset, source).digest
         if now != about.digest:
-            return void(
-                f"the settings were chosen {_on(about)}, and the digest is {now} now: these are other rows; choose again "
-                "with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's "
-                f"own command line, {KEY}=public"
-            )
+            named = {"rows": _rows_named(about.rows), "digest": about.digest}
+            return not_held("chosen_on_other_rows", **named, now=now, setting=_ON_PUBLIC)
     return naming(fact, about)
 
 
@@ -181,11 +189,8 @@ def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
     """The same fact, a declaration with the public rows that it names: every claim says which they are."""
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
-    return declared(f"{fact.why}: {_on(about)}", f"{fact.broken_by}; or one of those rows is private")
-
-
-def _on(about: ChosenFrom) -> str:
-    return f"on {words_of(about.rows)}, digest {about.digest} (training.chosen_from)"
+    named = {"rows": _rows_named(about.rows), "digest": about.digest}
+    return declared(_ON_ROWS[fact.code], **fact.values, **named)
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:
@@ -203,16 +208,8 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     changed = [part for part, known in known_as.items() if now[part] != known]
     changed += [f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known]
     if changed:
-        return void(
-            f"{KEY}=recipe is about the recipe as it comes, and this run differs from it ({', '.join(changed)}): if what "
-            f"differs was chosen on public data or constants alone, declare that on the command line, {KEY}=public"
-        )
-    return declared(
-        "the settings are the recipe's, unchanged, which depend on public constants alone and were chosen on other, public "
-        "data; which columns enter, and how they are declared, was not chosen by results on these records",
-        "a column, range, list or split was picked by results on them, or they are among the sets that the recipe was "
-        "chosen on (docs/recipe.md)",
-    )
+        return not_held("differs_from_recipe", changed=tuple(changed), setting=_ON_PUBLIC)
+    return declared("settings_of_recipe")
 
 
 def _said_about(part: str, node: Any) -> Any:

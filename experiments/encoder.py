@@ -36,7 +36,7 @@ from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import DataError, Records
 from agt.errors import AgtError, DataMissing
-from agt.facts import Fact, Grounds, Standing, declared, void
+from agt.facts import Fact, Grounds, Standing, declared, not_held
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
@@ -119,7 +119,7 @@ class EncoderConfig:
         model = _fresh(self, shape, ())
         model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
         model.requires_grad_(False).eval()
-        return Encoder(model, shape, state_digest(model), void("the record of the run that kept this encoder says it"))
+        return Encoder(model, shape, state_digest(model), not_held("encoder_of_record"))
 
 
 @schema
@@ -242,17 +242,10 @@ def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> 
 
 
 def _weights_fact(config: EncoderConfig, path: Path) -> Fact:
-    return (
-        declared(
-            f"the encoder's weights ({path.name}) are public (model.encoder.weights_public=true)",
-            "a private record took part in their training",
-        )
-        if config.weights_public
-        else void(
-            f"the encoder's weights ({path.name}) are not declared public: features would leak private records that took "
-            "part in their training; if none did, set model.encoder.weights_public=true"
-        )
-    )
+    setting = "model.encoder.weights_public"
+    if config.weights_public:
+        return declared("encoder_weights_public", file=path.name, setting=setting)
+    return not_held("encoder_weights_undeclared", file=path.name, setting=setting)
 
 
 def _train(
@@ -342,17 +335,9 @@ def _image_shape(dataset: Dataset) -> tuple[int, ...]:
 
 
 def _pretrain_fact(public: Records) -> Fact:
-    return (
-        declared(
-            "the records that the encoder was trained on are public (dataset.pretrain_public=true)",
-            "a private record took part in its training",
-        )
-        if public.public.all()
-        else void(
-            "the encoder was trained on records that are not declared public, so features leak them; "
-            "if they are public, set dataset.pretrain_public=true",
-        )
-    )
+    if public.public.all():
+        return declared("encoder_records_public", setting="dataset.pretrain_public")
+    return not_held("encoder_records_undeclared", setting="dataset.pretrain_public")
 
 
 def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
@@ -361,9 +346,7 @@ def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
     seen = dataset.pretrain.ids if dataset.pretrain is not None and known else np.array([], dtype=str)
     shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
     if len(shared):
-        return dataset.preprocessing.and_(
-            void(f"private records such as {str(shared[0])!r} also took part in training the encoder")
-        )
+        return dataset.preprocessing.and_(not_held("encoder_saw_private", record=str(shared[0])))
     return dataset.preprocessing.and_(encoder.public)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from agt.certificates.conditions import Condition
+from agt.facts import fact_of
 from agt.store import MANIFEST_FILE, Manifest, sha256, write_atomic
 
 
@@ -71,6 +73,28 @@ def as_earlier_claim(claim: dict[str, Any]) -> dict[str, Any]:
         )
         earlier["account"]["curve"] = {"over": "all that is ever released", **account["curve"]}
     return earlier
+
+
+def as_fact_with_text(fact: dict[str, Any]) -> dict[str, str]:
+    """A fact as version 0.8.0 and those before recorded it."""
+    known = fact_of(fact)
+    return {"standing": str(known.standing), "why": known.sentence, "broken_by": known.broken_by}
+
+
+def as_condition_with_text(condition: dict[str, Any]) -> dict[str, Any]:
+    """A condition as version 0.8.0 and those before recorded it."""
+    facts = [as_fact_with_text(fact) for fact in condition["facts"]]
+    head = {name: condition[name] for name in ("letter", "name", "standing", "held")}
+    return {**head, "why": Condition.of(condition).why, "facts": facts}
+
+
+def as_claim_with_text(claim: dict[str, Any]) -> dict[str, Any]:
+    """A claim as version 0.8.0 wrote it, of which declarations alone were sentences (agt.claim/2)."""
+    declared = []
+    for known in claim["declared"]:
+        text = as_fact_with_text(known["fact"])
+        declared.append({"condition": known["condition"], "why": text["why"], "broken_by": text["broken_by"]})
+    return {**claim, "schema": "agt.claim/2", "declared": declared}
 
 
 def as_earlier_spent(spent: dict[str, Any]) -> dict[str, Any]:

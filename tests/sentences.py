@@ -15,6 +15,7 @@ from agt.models.portable import Portable
 
 ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt.sentences", None),
+    ("agt.fact_sentences", ("rows", "declaration", "declared")),
     ("agt.unlearning.sentences", ("sentences",)),
     ("agt_cli.unlearn.account_md", ("headline", "summary", "account_lines", "exception_lines")),
     ("agt_cli.report.sections_md", ("ball", "within", "guarantee", "unmet", "half_stands")),
@@ -24,7 +25,12 @@ ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt_cli.commands.start", ("ways",)),
 )
 """(module, names of its templates; None: all that it defines): whatever they make must not be read back."""
-PROPERTIES = (("agt.unlearning.sentences", "Remark", "sentence"), ("agt_cli.report.quality", "Quality", "verdict"))
+PROPERTIES = (
+    ("agt.unlearning.sentences", "Remark", "sentence"),
+    ("agt_cli.report.quality", "Quality", "verdict"),
+    *(("agt.facts", "Fact", name) for name in ("sentence", "broken_by", "declaration", "words")),
+    *(("agt.facts", "Grounds", name) for name in ("why", "missing")),
+)
 """(module, class, name) of properties that are templates."""
 OURS = ("agt", "agt_cli", "agt_audit", "experiments")
 RENDERERS = (

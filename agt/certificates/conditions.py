@@ -5,13 +5,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agt.data.dataset import Dataset
-from agt.data.meanings import size_fact
-from agt.facts import Declaration, Fact, Grounds, Standing, grounds, grounds_of, proved, void
+from agt.facts import (
+    Declaration,
+    Fact,
+    Grounds,
+    Standing,
+    Value,
+    declared,
+    grounds,
+    grounds_of,
+    not_held,
+    proved,
+    with_code,
+)
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
+from agt.templates import FORMATS
 from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
 
+FORMATS.update(  # a relation's own words about it, which its file has
+    ball=lambda name: RELATIONS[name].ball_of(),
+    unnested=lambda name: RELATIONS[name].unnested,
+)
 NAMES = {  # d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for votes
     "a": ("dense grid",),
     "b": ("each record stands alone",),
@@ -64,7 +80,6 @@ class Condition:
             "name": self.name,
             "standing": str(self.standing),
             "held": self.held,
-            "why": self.why,
             **asdict(self.grounds),
         }
 
@@ -81,6 +96,16 @@ class Condition:
         return cls(letter, name, grounds_of(node))
 
 
+def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON value of a condition as ``as_json`` has it: in earlier versions facts were text.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no such thing.
+    """
+    facts = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
+    return {key: value for key, value in node.items() if key != "why"} | {"facts": facts}
+
+
 def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Condition, ...]:
     """Each condition as the weaker of two assessments has it: a run's own, and the one that its data allows today.
 
@@ -88,7 +113,7 @@ def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Con
     alike, every declaration of either stays: a claim that lost one would hide what it rests on.
     """
     earlier = {condition.letter: condition for condition in recorded}
-    unknown = grounds(void("the run's record does not say how it stands"))
+    unknown = grounds(not_held("not_recorded"))
     pairs = [(earlier.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
     return tuple(_weaker(then, c) for then, c in pairs)
 
@@ -102,19 +127,14 @@ def _weaker(then: Condition, now: Condition) -> Condition:
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
     """For metrics.json: how many hold, how many of those rest on declarations, how many there are."""
-    declared = sum(condition.standing is Standing.DECLARED for condition in conditions)
+    on_declarations = sum(condition.standing is Standing.DECLARED for condition in conditions)
     held = sum(condition.held for condition in conditions)
-    return {"conditions_held": held, "conditions_declared": declared, "conditions": len(conditions)}
+    return {"conditions_held": held, "conditions_declared": on_declarations, "conditions": len(conditions)}
 
 
 def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
     """Everything that was declared and not proved, for whoever reads a claim that rests on it."""
-    return tuple(
-        Declaration(condition.letter, fact.why, fact.broken_by)
-        for condition in conditions
-        for fact in condition.grounds.facts
-        if fact.standing is Standing.DECLARED
-    )
+    return tuple(Declaration(condition.letter, fact) for condition in conditions for fact in condition.grounds.declarations)
 
 
 def assess(
@@ -124,7 +144,7 @@ def assess(
     choices: Fact,
     *,
     every_k: Fact,
-    constants: str,
+    constants: Fact,
     step: tuple[str, Fact],
     rounding: Fact,
     features: Sequence[Fact] = (),
@@ -136,12 +156,13 @@ def assess(
         recipe, plan: how it was trained.
         choices: what the settings were chosen on, for condition e.
         every_k: for which k there are certificates (condition a).
-        constants: in words, the public constants beside the batch plan's (condition c).
+        constants: which public constants the configuration states (``stated_constants``), for
+            condition c.
         step: condition d's name for this kind of certificate (``NAMES``), and whether neighbours' bounds nest.
         rounding: condition f.
         features: the public feature map, for condition e.
     """
-    hashed = proved("batches by keyed hash of the unit's id")
+    hashed = proved("batches_by_hash")
     found = {
         "a": grounds(every_k),
         "b": dataset.selection.and_(hashed),
@@ -159,24 +180,37 @@ def named(found: Mapping[str, Grounds], step: str) -> tuple[Condition, ...]:
     return tuple(Condition(letter, step if letter == "d" else NAMES[letter][0], what) for letter, what in found.items())
 
 
-def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, steps: str) -> Grounds:
+def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
+    """Return that the configuration states public constants: the batch plan's, and ``values``."""
+    return proved(code, normaliser=plan.normalizer, n_max=plan.n_max, **values)
+
+
+def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact) -> Grounds:
     """Condition c. A size that the configuration states is declared: code cannot see where the number came from."""
+    normaliser = plan.normalizer
     if not plan.declared:
-        size = void(
-            f"the normaliser {plan.normalizer:g} was derived from the number of records, so certificates speak only "
-            "of retraining with that same number: declare dataset.declared_size or training.batch.normalizer"
-        )
-    else:
-        given = training.batch.normalizer is not None
-        source = "training.batch.normalizer" if given else "each batch's share of dataset.declared_size"
-        proof = None if given else dataset.size
-        size = proof or size_fact(f"the normaliser {plan.normalizer:g} ({source})")
-    stated = proved(f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration")
-    return grounds(size, *([stated] if plan.declared else []))
+        return grounds(not_held("normaliser_from_records", normaliser=normaliser))
+    if training.batch.normalizer is not None:
+        return grounds(declared("normaliser_public", normaliser=normaliser, setting="training.batch.normalizer"), stated)
+    share = declared("normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size")
+    return grounds(dataset.size or share, stated)
+
+
+def shards_fact(members: int, touches: int) -> Fact:
+    """Return why a record's shard is its own affair, in an ensemble of so many members.
+
+    Args:
+        touches: how many members one k can change.
+    """
+    if touches == 1:
+        return proved("shards_by_hash", members=members)
+    return proved("shards_by_hash_several", members=members, touches=touches)
 
 
 def symmetric_fact(relation: RelationConfig) -> Fact:
     """Condition g, which the relation alone decides."""
-    rule = RELATIONS[relation.name]
-    ball = f"{relation.name}: {rule.ball_of(radius=relation.radius)}"
-    return proved(ball) if rule.symmetric else void(f"{ball}; certificates about removals alone")
+    if not RELATIONS[relation.name].symmetric:
+        return not_held("one_sided", relation=relation.name)
+    if relation.radius is not None:
+        return proved("symmetric_within_radius", relation=relation.name, radius=relation.radius)
+    return proved("symmetric", relation=relation.name)

@@ -59,11 +59,11 @@ class Blobs:
             declared_size=self.n_train,
             scaling={"features": "x1, x2, x1^2, x2^2, x1^3, x2^3", "center": self.center, "std": self.std},
             selection=grounds(
-                proved("each record is generated as a training or a test record; none is left out"),
+                proved("generated"),
                 *label_free_facts(self.label_free, False),
             ),
-            preprocessing=grounds(proved("the six polynomial features are a fixed formula of one record")),
-            size=proved("the generator's own constant"),
+            preprocessing=grounds(proved("polynomials_fixed")),
+            size=proved("size_of_generator"),
             plane=Plane(train_points, lift),
         )
 

@@ -17,10 +17,9 @@ from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
 from agt.data.files import ColumnReader, arrays_in, same_shape
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.meanings import features_fact
 from agt.data.records import DataError, Records
 from agt.errors import DataMissing
-from agt.facts import Fact, Grounds, declared, grounds, proved, void
+from agt.facts import Fact, Grounds, declared, grounds, not_held, proved
 from agt.settings import Positive, schema
 from agt.store import file_sha256, places, unseal
 
@@ -121,7 +120,7 @@ class Embeddings(LabelledFile):
         alone = alone_fact(rows.columns.path, units=self.unit is not None)
         return grounds(
             split,
-            alone or features_fact(f"the vectors ('{self.x}') were made from each record alone, by public constants"),
+            alone or declared("vectors_made_alone", column=self.x),
             *rows.facts,
         )
 
@@ -188,16 +187,16 @@ class Embeddings(LabelledFile):
 
     def _scaling_fact(self) -> Fact:
         if self.center is None:
-            return proved("nothing is subtracted from a vector, and the scale is a constant of the configuration")
+            return proved("nothing_subtracted")
+        setting = "dataset.public_scaling"
+        if isinstance(self.center, str):
+            source = {"key": self.center, "file": self.path.name, "setting": setting}
+            if self.public_scaling:
+                return declared("center_of_file_public", **source)
+            return not_held("center_of_file_undeclared", **source)
         if self.public_scaling:
-            return declared(
-                f"the center ({self._center_source()}) is public (dataset.public_scaling=true)",
-                "private records took part in it, as in their mean",
-            )
-        return void(
-            f"the center ({self._center_source()}) has not been declared public: a mean of private records would leak "
-            "them; if it comes from public data, set dataset.public_scaling=true",
-        )
+            return declared("center_given_public", setting=setting)
+        return not_held("center_given_undeclared", setting=setting)
 
 
 def public_digest(test: Records, center: np.ndarray) -> str:
@@ -298,5 +297,6 @@ def alone_fact(path: Path, units: bool) -> Fact | None:
     prepared = read_prepared(path)
     alone = prepared.get("alone", {}).get("units" if units else "rows")
     if not isinstance(alone, Mapping):
-        return void(f"{PREPARED} does not say whether records were prepared each on its own")
-    return proved(str(alone["why"])) if alone.get("held") is True else void(str(alone["why"]))
+        return not_held("preparation_silent", file=PREPARED)
+    text = str(alone["why"])  # of the program that prepared the folder
+    return proved("prepared_alone", text=text) if alone.get("held") is True else not_held("prepared_together", text=text)

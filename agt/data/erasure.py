@@ -22,7 +22,7 @@ from agt.data.arrays import row_words
 from agt.data.dataset import Dataset, DataSource
 from agt.data.ids import CONTENT, content_ids
 from agt.data.records import DataError, Records
-from agt.facts import Fact, Grounds, Standing, declared, proved, void
+from agt.facts import Fact, Grounds, declared, not_held, proved
 
 IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """([n] ids, [n] units of records) -> [n] bool, those that were erased."""
@@ -89,12 +89,12 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
 
 def _untouched(stated: Grounds, same: bool) -> Fact:
     if not stated.held:
-        return void(f"what made the features of every record was read off records: {stated.missing}")
+        return not_held("features_read_off_records", missing=tuple(fact for fact in stated.facts if not fact.held))
     if not same:
-        return void("the erased records decided a class or a range, so that without them every record is read otherwise")
-    weakest = next((fact for fact in stated.facts if fact.standing is Standing.DECLARED), None)
-    why = "every other record is read as before: the constants that make features are public, or were compared"
-    return declared(f"{why}: {weakest.why}", weakest.broken_by) if weakest else proved(why)
+        return not_held("erased_decided_constants")
+    if stated.declarations:
+        return declared("read_as_before_as_declared", declaration=stated.declarations[0])
+    return proved("read_as_before")
 
 
 def check_last(families: np.ndarray, erased: np.ndarray) -> None:

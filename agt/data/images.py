@@ -24,10 +24,10 @@ from agt.data.dataset import Dataset
 from agt.data.files import ColumnReader, open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
-from agt.data.meanings import classes_fact, split_fact
+from agt.data.meanings import split_fact
 from agt.data.records import UNLABELLED, DataError, Records, records
 from agt.errors import ConfigError, DataMissing, nearest
-from agt.facts import Fact, Grounds, grounds, proved, void
+from agt.facts import Fact, Grounds, Value, declared, grounds, not_held, proved
 from agt.settings import DeclaredSize, Positive, keyword_schema, schema, validate
 from agt.store import locate, resolve
 
@@ -73,7 +73,7 @@ class Digits:
         everyone = records(self._scale(pixels[kept]), labels, ids[kept], rows=np.flatnonzero(kept))
         names = default_ids(pixels, digits, numbered=False)[kept]
         test = hash_split(names, self.test_fraction, self.split_key)
-        scaled = f"pixels are divided by {self.LEVELS:g} and shifted by {self.CENTER:g}, constants of the image format"
+        scaled = proved("pixels_divided", levels=self.LEVELS, center=self.CENTER)
         return Dataset(
             name=self.NAME,
             classes=self._names,
@@ -82,10 +82,10 @@ class Digits:
             declared_size=self.declared_size,
             scaling={"divisor": self.LEVELS, "center": self.CENTER},
             selection=grounds(
-                proved(f"a record is used if its digit is one of {', '.join(self._names)}"),
-                split_fact(None, self.test_fraction, self.split_key),
+                proved("digits_used", digits=tuple(self._names)),
+                split_fact(self.test_fraction, self.split_key),
             ),
-            preprocessing=grounds(proved(scaled)),
+            preprocessing=grounds(scaled),
         )
 
     def load_queries(self, path: Path) -> Records:
@@ -241,7 +241,7 @@ class MedMnist:
             places = self._indices(labels[rest], np.unique(labels[rest]).tolist())
             public = np.full(int(rest.sum()), self.pretrain_public)
             pretrain = records(everyone[rest], places, ids[rest], public=public)
-        scaled = proved("pixels are scaled by constants written in the configuration")
+        scaled = proved("pixels_scaled")
         return Dataset(
             name=self.name + origin,
             classes=self._names(used),
@@ -324,13 +324,10 @@ class MedMnist:
 
     def _classes_fact(self) -> Fact:
         if self.finetune_classes is not None:
-            return classes_fact(True, "dataset.finetune_classes")
+            return declared("classes_public", setting="dataset.finetune_classes")
         if self._info is not None:
-            return proved("the list of classes is MedMNIST's own, as published")
-        return void(
-            f"the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
-            f"which has it ({INSTALL})",
-        )
+            return proved("classes_of_medmnist")
+        return not_held("classes_unknown_to_medmnist", setting="dataset.finetune_classes", command=INSTALL)
 
     def _scaled(self, images: np.ndarray) -> np.ndarray:
         # [n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once.
@@ -357,13 +354,20 @@ class MedMnist:
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
     def _selection(self, used: list[int]) -> Grounds:
-        why = "each record's id is a hash of its own content"
+        chosen, thinned = dict[str, Value](), dict[str, Value]()
         if self.finetune_classes is not None:
-            why += f"; a record is used if its class is one of {', '.join(map(str, used))}"
+            chosen = {"classes": tuple(map(str, used))}
         if self.keep:
-            rates = ", ".join(f"{rate:g} of class {c}" for c, rate in sorted(self.keep.items()))
-            why += f"; thinned at public rates ({rates}) by a hash of its own id under the public key '{self.keep_key}'"
-        return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
+            rates = tuple(f"{c}={rate:g}" for c, rate in sorted(self.keep.items()))
+            thinned = {"rates": rates, "key": self.keep_key}
+        codes = {
+            (False, False): "ids_by_content",
+            (False, True): "ids_by_content_thinned",
+            (True, False): "ids_by_content_of_classes",
+            (True, True): "ids_by_content_of_classes_thinned",
+        }
+        ids = proved(codes[bool(chosen), bool(thinned)], **chosen, **thinned)
+        return grounds(ids, declared("split_of_medmnist"))
 
 
 def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:

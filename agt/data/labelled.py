@@ -31,11 +31,11 @@ from agt.data.files import (
     same_length,
 )
 from agt.data.ids import counts_rows, default_ids, hash_split
-from agt.data.meanings import classes_fact, features_fact, id_facts, label_free_facts, public_fact, size_fact, split_fact
+from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fact
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, DataError, Records, records
 from agt.errors import ConfigError, few, nearest
-from agt.facts import Fact, Grounds, declared, grounds, proved, void
+from agt.facts import Fact, Grounds, declared, grounds, not_held, proved
 from agt.settings import MOST_ROWS, DeclaredSize, schema, validate
 from agt.store import locate
 
@@ -562,8 +562,9 @@ class LabelledFile(ABC):
 
     def _split_fact(self) -> Fact:
         given = getattr(self, self.SPLIT)
-        by = None if given is None else f"column '{given}' (dataset.{self.SPLIT})"
-        return split_fact(by, self.test_fraction, self.split_key)
+        if given is not None:
+            return declared("split_by_column", column=given, setting=f"dataset.{self.SPLIT}")
+        return split_fact(self.test_fraction, self.split_key)
 
 
 def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
@@ -651,10 +652,10 @@ def dataset_of(
     named_by = {"ids": None if ids is None else named, "units": units}
     facts = [_ids_fact(name, values, declarations.ids) for name, values in named_by.items() if values is not None]
     if ids is None:
-        facts.insert(0, proved("each record's id is a hash of its own content"))
+        facts.insert(0, proved("ids_by_content"))
     given = len(facts) > (ids is None) or public is not None
     if public is not None:
-        facts.append(public_fact("the records marked public are public"))
+        facts.append(declared("marked_public"))
     made = coding[0] if coding else _features_fact(declarations.features)
     dataset = Dataset(
         name="arrays",
@@ -665,8 +666,8 @@ def dataset_of(
         scaling={},
         selection=grounds(*facts, *label_free_facts(label_free, given), made),
         label_free=label_free,
-        preprocessing=grounds(*coding[1:], classes_fact(declarations.classes is not None, "declared.classes", "y")),
-        size=None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)"),
+        preprocessing=grounds(*coding[1:], _given_classes_fact(declarations.classes is not None)),
+        size=_given_size_fact(declarations.size),
         tested=False,
     )
     return dataset, classes
@@ -791,22 +792,23 @@ def names_of(name: str, values: object, n: int) -> np.ndarray:
 
 
 def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
-    broken_by = "one is a row number, or is given anew when another record comes or goes"
     if permanent:
-        return declared(f"the {name} given are for good (declared.ids=True)", broken_by)
-    counted = "count rows" if counts_rows(values) else "may be places in a table, such as an index"
-    return void(
-        f"the {name} given {counted}: a record that goes would then rename others, and move them to other batches; leave "
-        "them out (hashes of content then), or say that they are the records' own with declared.ids=True"
-    )
+        return declared("names_for_good", names=name, setting="declared.ids=True")
+    code = "names_count_rows" if counts_rows(values) else "names_may_be_places"
+    return not_held(code, names=name, setting="declared.ids=True")
 
 
 def _features_fact(said: bool) -> Fact:
     if said:
-        return features_fact(
-            "each row of features was made from its own record alone, by public constants (declared.features=True)"
-        )
-    return void(
-        "nobody declared how the features were made: if each row comes from its own record alone, by public constants "
-        "(no scaler fitted on these records), say so with declared.features=True"
-    )
+        return declared("rows_made_alone", setting="declared.features=True")
+    return not_held("features_undeclared", setting="declared.features=True")
+
+
+def _given_size_fact(size: float | None) -> Fact | None:
+    return None if size is None else declared("size_public", size=size, setting="declared.size")
+
+
+def _given_classes_fact(listed: bool) -> Fact:
+    if listed:
+        return declared("classes_public", setting="declared.classes")
+    return not_held("classes_found_in_y", setting="declared.classes")

@@ -3,9 +3,7 @@
 import numpy as np
 
 from agt.data.ids import counts_rows
-from agt.facts import Fact, declared, proved, void
-
-_RENAMED = "an id is a row number, or is given anew when another record comes or goes"
+from agt.facts import Fact, declared, not_held, proved
 
 
 def id_facts(
@@ -27,26 +25,22 @@ def id_facts(
         ids, units: [n] str, their values in the order of the file.
         permanent: dataset.id_permanent, the declaration that ids are never given anew.
     """
-    facts = [_names_fact("dataset.id", id, ids, permanent, "names each record")]
+    facts = [proved("ids_by_content")]
+    if id is not None:
+        code = "column_names_records_for_good" if permanent else "column_names_records"
+        facts = [_names_fact(code, "dataset.id", id, ids, permanent)]
     if unit is not None and units is not None:
-        facts.append(_names_fact("dataset.unit", unit, units, permanent, "says whose record it is"))
+        code = "column_names_units_for_good" if permanent else "column_names_units"
+        facts.append(_names_fact(code, "dataset.unit", unit, units, permanent))
     if public is not None:
-        facts.append(public_fact(f"the records that column '{public}' marks are public (dataset.public)"))
+        facts.append(declared("column_marks_public", column=public, setting="dataset.public"))
     return tuple(facts)
 
 
-def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: bool, says: str) -> Fact:
-    if column is None:
-        return proved("each record's id is a hash of its own content")
-    if permanent:
-        return declared(f"column '{column}' {says}, for good ({setting}, dataset.id_permanent=true)", _RENAMED)
-    if counts_rows(names):
-        return void(
-            f"column '{column}' ({setting}) counts rows, as its whole numbers fill a tenth of their range or more: where a "
-            "record goes, others would be renamed and move to other batches; leave it out (ids are then hashes of "
-            "content), or, if a record keeps its id whatever becomes of others, declare that with dataset.id_permanent=true"
-        )
-    return declared(f"column '{column}' {says} ({setting})", _RENAMED)
+def _names_fact(code: str, setting: str, column: str, names: np.ndarray, permanent: bool) -> Fact:
+    if not permanent and counts_rows(names):
+        return not_held("column_counts_rows", column=column, setting=setting)
+    return declared(code, column=column, setting=setting)
 
 
 def label_free_facts(label_free: bool, given: bool) -> tuple[Fact, ...]:
@@ -59,58 +53,17 @@ def label_free_facts(label_free: bool, given: bool) -> tuple[Fact, ...]:
     if not label_free:
         return ()
     if given:
-        words = "the ids, units, public flags and split that came with the records tell nothing of labels"
-        return (
-            declared(words, "one was made from labels: a hash of the whole row, a split with the same share of each class"),
-        )
-    return (proved("ids and split are made from features alone, and copies are numbered in the order of the rows"),)
+        return (declared("given_names_free_of_labels"),)
+    return (proved("names_made_from_features"),)
 
 
-def public_fact(says: str) -> Fact:
-    """Condition b for records that somebody marked public."""
-    return declared(says, "a marked record is somebody's private one, or is marked because of others")
+def split_fact(test_fraction: float, key: str) -> Fact:
+    """Condition b for a split that is drawn by hash."""
+    return proved("split_by_hash", key=key, test_fraction=test_fraction)
 
 
-def features_fact(says: str) -> Fact:
-    """Condition b for features that come with the data: where they came from, code cannot see."""
-    return declared(
-        says,
-        "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder",
-    )
-
-
-def split_fact(given: str | None, test_fraction: float, key: str) -> Fact:
-    """Condition b for a split that is given with each record, or drawn by hash.
-
-    Args:
-        given: in words, what gives it; None: the hash.
-    """
-    if given is not None:
-        return declared(
-            f"{given} says which records are for testing, each on its own",
-            "that was drawn from the whole set (by place, by rank, by count), so that one record more would move others",
-        )
-    return proved(
-        f"a record is in the test set if a hash of its unit's id, under the public key '{key}', falls below "
-        f"{test_fraction:g}: adding or removing another record moves nobody"
-    )
-
-
-def classes_fact(listed: bool, setting: str = "dataset.classes", found: str = "the data") -> Fact:
-    """Condition e for the list of classes.
-
-    Args:
-        setting: the one that lists them.
-        found: where they were found if none does.
-    """
+def classes_fact(listed: bool) -> Fact:
+    """Condition e for a list of classes in dataset.classes, which was ``listed`` there or found in the data."""
     if not listed:
-        return void(f"the list of classes was found in {found}: give the public list in {setting}")
-    return declared(f"the list of classes is public ({setting})", "it was read off the records")
-
-
-def size_fact(source: str) -> Fact:
-    """Condition c for a size or normaliser that the configuration states."""
-    return declared(
-        f"{source} is a public constant",
-        "it was counted from the records (as when it is just their number): one more would change it, and every step",
-    )
+        return not_held("classes_found", setting="dataset.classes")
+    return declared("classes_public", setting="dataset.classes")

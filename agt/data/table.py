@@ -37,11 +37,10 @@ from pydantic import BeforeValidator, Field
 from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
 from agt.data.ids import keyed_hash
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
-from agt.data.meanings import features_fact, split_fact
 from agt.data.population import Outside, population_mismatches
 from agt.data.records import DataError
 from agt.errors import ConfigError, few, nearest
-from agt.facts import Fact, Grounds, declared, grounds, void
+from agt.facts import Fact, Grounds, declared, grounds, not_held
 from agt.settings import schema, validate
 from agt.store import Broken, parse_yaml
 
@@ -86,14 +85,6 @@ class MeasurementNote:
 
     of: Annotated[tuple[str, ...], Field(min_length=1)]
     claim: Annotated[str, Field(min_length=1)]
-
-    @property
-    def words(self) -> str:
-        """For whoever relies on it."""
-        return (
-            f"; of them agt measure told {', '.join(self.of)} from these records, with noise, which counts beside every "
-            f"other release ({self.claim}); certificates and erasures take what it told as given"
-        )
 
 
 @schema
@@ -204,8 +195,7 @@ class Columns:
     @property
     def facts(self) -> tuple[Fact, Fact]:
         """What conditions b and e rest on."""
-        made = "the columns of features were made from each record alone, by public constants"
-        return features_fact(made), self._scaling_fact()
+        return declared("columns_made_alone"), self._scaling_fact()
 
     @property
     def _ranges(self) -> dict[str, Limits]:
@@ -311,25 +301,23 @@ class Columns:
         at = self.SETTING
         marked = [name for name in self.from_data if name != CLASSES or name in {*self.numeric, *self.categorical}]
         if marked:
-            group, which = ("numeric", "range") if marked[0] in self.numeric else ("categorical", "list of values")
-            more = f" (and of {len(marked) - 1} more: {at}.from_data names them)" if len(marked) > 1 else ""
-            return void(
-                f"the {which} of column '{marked[0]}'{more} was read off the records, so that one record can move it: "
-                f"replace {at}.{group}.{marked[0]} by what is publicly known and take the name off {at}.from_data; "
-                f"or, if all that it names is public as it stands, declare that with {at}.from_data=[]"
-            )
+            return _marked_fact(marked[0], len(marked) - 1, at, "numeric" if marked[0] in self.numeric else "categorical")
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
-            return void(
-                f"the range of column '{derived[0]}' is its smallest and largest training value: one record can move "
-                f"it, and so every feature; give a public range in {at}.numeric.{derived[0]}",
-            )
-        measured = self.measurement.words if self.measurement else ""
-        return declared(
-            f"ranges and lists of values are public constants ({at}.numeric, {at}.categorical), and so is which "
-            f"columns are used and what counts as a missing value{measured}",
-            "one was read off the records, such as a range that ends at the largest value among them",
-        )
+            return not_held("range_found", column=derived[0], setting=f"{at}.numeric.{derived[0]}")
+        setting, note = f"{at}.numeric, {at}.categorical", self.measurement
+        if note is None:
+            return declared("columns_public", setting=setting)
+        return declared("columns_public_some_measured", setting=setting, measured=note.of, claim=note.claim)
+
+
+def _marked_fact(column: str, more: int, at: str, group: str) -> Fact:
+    """Return that a column's range or list was read off the records, and of how many columns more."""
+    values = {"column": column, "key": f"{at}.{group}.{column}", "setting": f"{at}.from_data"}
+    if more:
+        code = "range_and_more_marked" if group == "numeric" else "list_and_more_marked"
+        return not_held(code, more=more, **values)
+    return not_held("range_marked" if group == "numeric" else "list_marked", **values)
 
 
 @schema
@@ -437,25 +425,21 @@ class Table(Columns, LabelledFile):
     def _split_fact(self) -> Fact:
         if self.test is None:
             return super()._split_fact()
-        return split_fact(f"file {self.test.name} (dataset.test)", self.test_fraction, self.split_key)
+        return declared("split_by_file", file=self.test.name, setting="dataset.test")
 
-    def _measured(self, part: str) -> Fact | None:
+    def _measured(self, part: str, code: str) -> Fact | None:
         # What agt measure told is nobody's declaration; that it stands as it was written is.
         if self.measurement is None or part not in self.measurement.of:
             return None
-        told = f"the data set's {part}: as agt measure told of these records, with noise ({self.measurement.claim})"
-        return declared(told, "it was changed since, in the data set's file or by a setting")
+        return declared(code, claim=self.measurement.claim)
 
     def _size_fact(self) -> Fact | None:
-        return self._measured(SIZE)
+        return self._measured(SIZE, "size_measured")
 
     def _classes_fact(self) -> Fact:
         if CLASSES not in self.from_data:
-            return self._measured(CLASSES) or super()._classes_fact()
-        return void(
-            "the list of classes was read off the records: if it is public, take 'classes' off dataset.from_data (or "
-            "declare all that it names public with dataset.from_data=[])"
-        )
+            return self._measured(CLASSES, "classes_measured") or super()._classes_fact()
+        return not_held("classes_read_off_records", setting="dataset.from_data")
 
 
 def _reader_of(frame: object) -> ColumnReader:

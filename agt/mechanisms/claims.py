@@ -23,7 +23,7 @@ from pydantic_core import ArgsKwargs
 
 from agt import __version__, sentences
 from agt.errors import ConfigError
-from agt.facts import Declaration
+from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.composition import Total, delta_of, total
 from agt.mechanisms.guarantees import Guarantee
@@ -32,8 +32,9 @@ from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
 from agt.settings import Count, RelationConfig, content_of, keyword_schema, read_document
 
-VERSION: Literal["agt.claim/2"] = "agt.claim/2"
+VERSION: Literal["agt.claim/3"] = "agt.claim/3"
 EARLIER = "agt.claim/1"  # whose conditions, declarations and ledger are sentences
+DECLARED_IN_WORDS = "agt.claim/2"  # whose declarations alone are sentences
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 WEAK_EPS = 20.0  # that is released without a word
 _MACHINES, _TINY = 1e-6, 1e-300  # what another machine's special functions may differ by, relative; and where they end
@@ -67,8 +68,8 @@ class Claim:
             are over; None: nobody fixed a number.
         relation: says which datasets are neighbours.
         accounting, counting: as in ``agt.release.ReleaseTerms``.
-        declared: what it rests on that was declared and not proved. None: sentences of an earlier
-            version.
+        declared: what it rests on that was declared and not proved. None: sentences of the form
+            ``agt.claim/1``.
         noisy: the model was trained with noise, whose guarantee does not add up with this one.
             None: not recorded, as in claims of earlier versions.
         totals: of all releases together, at one or two values of delta; empty: where nothing is
@@ -82,7 +83,7 @@ class Claim:
         words: all of it for people, the claim first.
     """
 
-    schema: Literal["agt.claim/2"] = VERSION
+    schema: Literal["agt.claim/3"] = VERSION
     agt: str = __version__
     simulated: bool = False
     reasons: tuple[Reason, ...] | None = None
@@ -140,6 +141,11 @@ class Claim:
         return self.declared is None
 
     @property
+    def declared_in_words(self) -> bool:
+        """Whether what was declared is, in part or as a whole, text of an earlier version."""
+        return any(known.fact.in_words for known in self.declared or ())
+
+    @property
     def between(self) -> str:
         """Between which datasets, in words."""
         return neighbours_of(self.relation)
@@ -170,7 +176,7 @@ class Claim:
         if self.proved:
             lines += [*(self.spent if self.totals else ()), sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE]
         for known in self.declared or ():
-            lines.append(sentences.declaration(known.condition, known.why, None) if brief else str(known))
+            lines.append(sentences.declaration(known.condition, known.fact.sentence, None) if brief else str(known))
         lines += [sentences.APART] if self.noisy else []
         if self.simulated:
             return sentences.simulation(sentences.DRAWS_FROM_SEED, lines)
@@ -249,14 +255,24 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: an entry is missing, or the claim contradicts itself.
     """
-    if node.get("schema") != EARLIER:
-        if node.get("schema") == VERSION and (missing := sorted({"reasons", "declared", "noisy"} - node.keys())):
-            raise ConfigError(f"a claim: {missing[0]} is missing")
-        return node
+    version = node.get("schema")
+    if version in (VERSION, DECLARED_IN_WORDS) and (missing := sorted({"reasons", "declared", "noisy"} - node.keys())):
+        raise ConfigError(f"a claim: {missing[0]} is missing")
     try:
-        return _converted(dict(node))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"a claim of {EARLIER}: {error!r}") from None
+        if version == EARLIER:
+            return _converted(dict(node))
+        if version == DECLARED_IN_WORDS:
+            return {**node, "schema": VERSION, "declared": [_with_fact(known) for known in node["declared"]]}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(f"a claim of {version}: {error!r}") from None
+    return node
+
+
+def _with_fact(declaration: dict[str, Any]) -> dict[str, Any]:
+    """Return a declaration of the form ``agt.claim/2`` as this version has it. Raises KeyError, ValueError."""
+    rest = dict(declaration)
+    condition = rest.pop("condition")
+    return {"condition": condition, "fact": with_code({"standing": Standing.DECLARED, **rest})}
 
 
 def _converted(node: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal, Protocol, cast
 from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
-from agt.facts import grounds, void
+from agt.facts import grounds, not_held
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
 from agt.mechanisms.guarantees import Guarantee
@@ -112,7 +112,7 @@ def refusal_of(condition: Condition) -> str:
 def _needed(conditions: Sequence[Condition], mechanism: Claimable, counting: Counting) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
-    unknown = grounds(void("the run does not say whether it holds"))
+    unknown = grounds(not_held("not_assessed"))
     return [
         known.get(letter, Condition(letter, "not assessed", unknown))
         for letter in RESTS_ON[mechanism.needs]

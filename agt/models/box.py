@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
-from agt.certificates.conditions import Condition, assess
+from agt.certificates.conditions import Condition, assess, stated_constants
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.errors import ConfigError
-from agt.facts import Fact, proved, void
+from agt.facts import Fact, not_held, proved
 from agt.models.heads import HeadBuilder, layers_of
 from agt.models.kind import CertificateKind
 from agt.models.model import Trained
@@ -36,7 +36,7 @@ from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noi
 from agt.training.recipe import Recipe
 from agt.training.strength import refuse_recipe
 
-GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
+GIVEN_THE_DRAW = proved("given_the_draw")
 BLOCK = 8192
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def assess_boxes(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fac
         plan,
         choices,
         every_k=facts["a"],
-        constants=f"{plan.steps} steps",
+        constants=stated_constants(plan, "steps_stated", steps=plan.steps),
         step=("inclusion-monotone rules", facts["d"]),
         rounding=facts["f"],
     )
@@ -159,15 +159,11 @@ def assess_boxes(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fac
 
 def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype: str) -> dict[str, Fact]:
     """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype: as in ``TrainingConfig``."""
-    sparse = "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours"
-    loose = "Rump's product of scalars is widened for containment, not proved to nest in its last digits"
-    nested = "interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"
-    unnested = RELATIONS[relation.name].unnested
-    widened = f"{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers"
+    nests = not RELATIONS[relation.name].unnested
     return {
-        "a": proved(f"the grid is every integer 0..{kgrid.ks[-1]}") if kgrid.dense else void(sparse),
-        "d": void(unnested) if unnested else proved(nested),
-        "f": proved(widened) if product == "exact" else void(f"{loose}: use training.product=exact"),
+        "a": proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse"),
+        "d": proved("boxes_nest") if nests else not_held("boxes_do_not_nest", relation=relation.name),
+        "f": proved("bounds_widened", dtype=dtype) if product == "exact" else not_held("product_not_nested"),
     }
 
 
@@ -182,7 +178,7 @@ def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Cond
     conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
     if settings.noise is None:
         return conditions
-    return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
+    return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

@@ -14,14 +14,16 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.labelled import query_records
 from agt.errors import ConfigError
-from agt.facts import Fact, grounds_of
+from agt.facts import fact_of, grounds_of
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.kinds import certificate_config
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
 from agt.training.ensemble import EnsembleConfig
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
+"""In format 1 facts are text."""
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
     "relation": RelationConfig,
@@ -65,7 +67,7 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         ConfigError: another format, or settings that this version refuses.
         ValueError, TypeError, KeyError: no description.
     """
-    if node["format"] != FORMAT:
+    if node["format"] not in READABLE:
         raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
     kept, head = node["settings"], node["head"]
     settings = Settings(
@@ -73,7 +75,7 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         compute=compute,
         certificate=certificate_config(kept["certificate"]),
         noise=None,
-        choices=Fact(**node["choices"]),
+        choices=fact_of(node["choices"]),
         **{part: validate(kind, kept[part], part) for part, kind in PARTS.items()},
     )
     dataset, records = dataset_of(node, "arrays")
@@ -109,7 +111,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
         scaling={},
         selection=grounds_of(node["selection"]),
         preprocessing=grounds_of(node["preprocessing"]),
-        size=None if size is None else Fact(**size),
+        size=None if size is None else fact_of(size),
         label_free=node.get("label_free") is True,
         shard=True,
     )

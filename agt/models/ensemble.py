@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from agt.certificates.box import REACH, Certificates, grid_index
-from agt.certificates.conditions import Condition
+from agt.certificates.conditions import Condition, shards_fact
 from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margin_labels, margin_vote
 from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
@@ -115,13 +115,10 @@ class EnsembleModel(Trained):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
-        touches, count = RELATIONS[self.settings.relation.name].touches, len(self.members)
-        changed = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
-        dealt = proved(f"members' shards by keyed hash of the unit's id, {count} of them: one k can change {changed}")
         conditions = self.members[0].conditions
-        facts = {"b": dealt}
+        facts = {"b": shards_fact(len(self.members), self._touches)}
         if self._clip is not None:
-            facts["c"] = proved(f"margins clipped to {self._clip:g}, {REACH} edits looked at")
+            facts["c"] = proved("margins_clipped", clip=self._clip, edits=REACH)
         return tuple(c.and_(facts[c.letter]) if c.letter in facts else c for c in conditions)
 
     @property

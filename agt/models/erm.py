@@ -5,9 +5,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from agt.certificates.conditions import stated_constants
 from agt.data.records import Records
+from agt.facts import Fact, proved
 from agt.models.kind import UnreadReason
-from agt.models.linear import LinearKind, describe_reach
+from agt.models.linear import LinearKind, movement_values
 from agt.problem import Settings
 from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import Checkpoints
@@ -56,14 +58,13 @@ class ErmKind(LinearKind):
         """Return the minimiser. Raises UnsoundError: the tolerance was not reached."""
         return train_erm(recipe, records, self.tolerance, on_progress, checkpoints)
 
-    def describe_step(self, trained: LinearTrained) -> tuple[str, str]:
-        """Return the constants of the objective, and why the number of steps says nothing, in words."""
+    def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
+        """Return the constants of the objective, and why the number of steps says nothing."""
         strength = trained.training.weight_decay
-        constants = f"weight_decay {strength:g}, tolerance {self.tolerance:g}"
-        return constants, (
-            f"no steps count: the minimiser of a {strength:g}-strongly convex loss, to a gradient of "
-            f"{self.tolerance:g}; {describe_reach(trained)}"
-        )
+        objective = {"weight_decay": strength, "tolerance": self.tolerance}
+        constants = stated_constants(trained.plan, "objective_stated", **objective)
+        movement = movement_values(trained)
+        return constants, proved("minimiser_of_loss", strength=strength, gradient=self.tolerance, **movement)
 
     def check_tilted(self, mechanism: str) -> None:
         """Accept: a random linear term moves the minimiser as its proof says."""

@@ -263,17 +263,15 @@ class FeatureMap:
     def public(self) -> tuple[Fact, ...]:
         """What the map was made from, for condition e."""
         config = self.config
-        facts = [proved("each record is brought to norm 1 on its own")]
+        facts = [proved("norm_one")]
         if config.public is not None:
             facts.append(_public_fact(config))
         if config.map == "relu":
-            facts.append(proved(f"{config.count} random relu features from the public seed {config.seed}"))
+            facts.append(proved("relu_features", count=config.count or 0, seed=config.seed))
         if config.map == "landmarks":
-            facts.append(
-                proved(f"the {config.count} landmarks are those whose content's hash is least, with seed {config.seed}")
-            )
+            facts.append(proved("landmarks_by_hash", count=config.count or 0, seed=config.seed))
         if config.map == "scattering":
-            facts.append(proved("scattering features: wavelets are public constants, and nothing is learnt"))
+            facts.append(proved("scattering_features"))
         return tuple(facts)
 
     def __call__(self, x: np.ndarray, dtype: str = "float64") -> np.ndarray:
@@ -377,14 +375,10 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
 
 
 def _public_fact(config: FeaturesConfig) -> Fact:
-    rows = {"test": "the test records", "train": "the training records marked public"}[str(config.public)]
-    whitens = ["whose covariance whitens the features"] if config.whiten else []
-    kept = ["some of which are landmarks and published with weights"] if config.map == "landmarks" else []
-    return declared(
-        f"{rows}, {' and '.join(whitens + kept)}, are public without their labels "
-        f"(certificate.features.public={config.public})",
-        "one of them is private, or is among them because of private ones",
-    )
+    code = "whitening_rows_public"
+    if config.map == "landmarks":
+        code = "whitening_and_landmark_rows_public" if config.whiten else "landmark_rows_public"
+    return declared(code, public=str(config.public), setting="certificate.features.public")
 
 
 def _whitening(rows: np.ndarray, config: FeaturesConfig, block: int = _BLOCK) -> np.ndarray:

@@ -214,8 +214,7 @@ class OwnNetwork:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Code cannot see where somebody else's initial parameters come from."""
-        words = f"the initial parameters of {self.where} are public constants"
-        return (declared(words, "private records took part in them, as in pretraining"),)
+        return (declared("initial_parameters_public", network=self.where),)
 
     def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
         """What ``make`` returns."""

@@ -21,6 +21,7 @@ from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
     from agt.data.records import Records
+    from agt.facts import Fact
     from agt.models.features import FeatureMap
     from agt.models.heads import HeadBuilder
     from agt.models.linear import LinearModel
@@ -252,8 +253,8 @@ class CertificateKind:
         """Train the head that ``untrained_head`` returns on records, with features as they are scaled."""
         raise NotImplementedError
 
-    def describe_step(self, trained: "LinearTrained") -> tuple[str, str]:
-        """Return, of a linear head, condition c's constants and condition d's reason, in words."""
+    def step_facts(self, trained: "LinearTrained") -> "tuple[Fact, Fact]":
+        """Return, of a linear head, condition c's constants and condition d's reason."""
         raise NotImplementedError
 
     def has_member_models(self, ensemble: EnsembleConfig) -> bool:

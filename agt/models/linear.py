@@ -10,7 +10,7 @@ from agt.certificates.box import REACH, Envelope
 from agt.certificates.conditions import Condition, assess
 from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear
 from agt.data.records import Records
-from agt.facts import proved
+from agt.facts import Fact, Value, proved
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel, read_features
 from agt.models.features import FeatureMap
 from agt.models.store import CONSTANTS, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_linear
@@ -89,26 +89,25 @@ class LinearModel(ClosedFormModel):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
-        return self._assessed(*self.settings.certificate.describe_step(self.trained))
+        return self._assessed(*self.settings.certificate.step_facts(self.trained))
 
-    def _assessed(self, constants: str, moves: str) -> tuple[Condition, ...]:
+    def _assessed(self, constants: Fact, moves: Fact) -> tuple[Condition, ...]:
         """Conditions a-g.
 
         Args:
-            constants: in words, the public constants beside the batch plan's (condition c).
-            moves: in words, why one record moves the head by so little (condition d).
+            constants: which public constants the configuration states (condition c).
+            moves: why one record moves the head by so little (condition d).
         """
         problem, sensitivity = self.problem, self.trained.sensitivity
-        rounding = f"float64 sums: rounding adds {sensitivity.rounding / sensitivity.rho:.1e} of what one record moves"
         return assess(
             problem.dataset,
             problem.recipe,
             self.plan,
             problem.settings.choices,
-            every_k=proved("in closed form: every integer k at once, whatever grid is shown"),
+            every_k=proved("every_k_in_closed_form"),
             constants=constants,
-            step=("every step non-expansive", proved(moves)),
-            rounding=proved(f"{rounding}; margins and distances carry their own"),
+            step=("every step non-expansive", moves),
+            rounding=proved("sums_in_float64", share=sensitivity.rounding / sensitivity.rho),
             features=self.features.public,
         )
 
@@ -235,7 +234,6 @@ class LinearKind(ClosedFormKind):
         """Accept: the head's records may be summed up with noise, and its problem solved from the sums."""
 
 
-def describe_reach(trained: LinearTrained) -> str:
-    """Return, in words, how far one record moves the parameters of a head."""
-    weights = "parameters of each class" if trained.loss.kind == "one_vs_all" else "parameters"
-    return f"so one record moves the {weights} by at most {trained.sensitivity.rho:.4g}"
+def movement_values(trained: LinearTrained) -> dict[str, Value]:
+    """Return how far one record moves the parameters of a head, as values of condition d's fact."""
+    return {"movement": trained.sensitivity.rho, "each_class": trained.loss.kind == "one_vs_all"}

@@ -196,14 +196,12 @@ class OwnVotesModel(Votes):
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
         """By declaration."""
         function = declared(
-            f"the learner {self.config.learner['_target_']} (certificate.learner) is deterministic to the last bit, sees "
-            f"its own shard alone and labels each query alone; {min(AGAIN, self.farthest)} members were trained again in a "
-            "fresh process and gave the same labels, which proves nothing",
-            "it draws from anything but its random_state, reads a clock, a file, another shard or what it learnt before, "
-            "or rounds otherwise from one call to the next",
+            "learner_is_function",
+            learner=str(self.config.learner["_target_"]),
+            members=min(AGAIN, self.farthest),
+            setting="certificate.learner",
         )
-        stated = proved("the number of members, their key, the learner and its settings: stated in the configuration")
-        counted = proved("votes are integers; how a learner rounds is part of what is declared of it (condition b)")
+        stated, counted = proved("learner_stated"), proved("votes_are_integers")
         return {"b": (function,), "c": (stated,), "e": () if self._plain else self.features.public, "f": (counted,)}
 
     @property

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from agt.certificates.conditions import Condition
+from agt.certificates.conditions import Condition, stated_constants
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
@@ -27,7 +27,7 @@ from agt.models.closed_form import ClosedFormKind, read_features
 from agt.models.erm import UNREAD_OF_MINIMISERS
 from agt.models.features import FeatureMap
 from agt.models.kind import CannotRemove, RemovalBounds, UnreadReason
-from agt.models.linear import LinearModel
+from agt.models.linear import LinearModel, movement_values
 from agt.models.model import Model, RemovableWeights
 from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_linear
 from agt.numeric import next_up, step_of, upward
@@ -141,16 +141,13 @@ class RemovalModel(LinearModel):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g, given the draws."""
         strength, allowed = self.known.objective.strength, self.state.allowed
-        constants = f"weight_decay {self.trained.training.weight_decay:g}, residuals up to {allowed:g}"
-        each = " of each class" if self.trained.loss.kind == "one_vs_all" else ""
-        moves = (
-            f"no steps count: the minimiser of a {strength:g}-strongly convex sum, to a gradient of {allowed:g}; so one "
-            f"record moves the parameters{each} by at most {self.trained.sensitivity.rho:.4g}"
-        )
+        decay = self.trained.training.weight_decay
+        constants = stated_constants(self.plan, "removal_objective_stated", weight_decay=decay, residual=allowed)
+        moves = proved("minimiser_of_sum", strength=strength, gradient=allowed, **movement_values(self.trained))
         conditions = self._assessed(constants, moves)
         if self.config.masking == "none":
             return conditions
-        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
+        return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

@@ -4,8 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from agt.certificates.conditions import stated_constants
 from agt.data.records import Records
-from agt.models.linear import LinearKind, describe_reach
+from agt.facts import Fact, proved
+from agt.models.linear import LinearKind, movement_values
 from agt.settings import Count, FeaturesConfig, TrainingConfig, schema
 from agt.training.checkpoint import Checkpoints
 from agt.training.linear import LinearTrained, train_linear
@@ -43,11 +45,9 @@ class StabilityKind(LinearKind):
         """Return the head after the recipe's steps of SGD from 0."""
         return train_linear(recipe, records, self.average, on_progress, checkpoints)
 
-    def describe_step(self, trained: LinearTrained) -> tuple[str, str]:
-        """Return the number of steps, and why no step drives two heads apart, in words."""
-        largest = learning_rate(trained.training, 0)
-        limit = trained.sensitivity.rate_limit
-        return f"{trained.plan.steps} steps", (
-            f"learning rates up to {largest:g}, at most {limit:.5g}: no step drives two models apart, "
-            f"{describe_reach(trained)}"
-        )
+    def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
+        """Return the number of steps, and why no step drives two heads apart."""
+        steps = stated_constants(trained.plan, "steps_stated", steps=trained.plan.steps)
+        rate, limit = learning_rate(trained.training, 0), trained.sensitivity.rate_limit
+        assert limit is not None  # ``sensitivity`` sets it
+        return steps, proved("steps_do_not_expand", rate=rate, limit=limit, **movement_values(trained))

@@ -121,10 +121,8 @@ class VotesModel(Votes):
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
         """By their arithmetic."""
-        alone = "each member is one function of its shard, exact but for roundings in an order that its records decide"
-        stated = "the number of members, their key and strength: stated in the configuration; no normaliser"
-        exact = f"{alone}; scores of queries are sums of integers, and exact"
-        return {"b": (), "c": (proved(stated),), "e": self.features.public, "f": (proved(exact),)}
+        stated, exact = proved("members_stated"), proved("sums_of_integers")
+        return {"b": (), "c": (stated,), "e": self.features.public, "f": (exact,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -211,7 +209,7 @@ class FlipModel(VotesModel):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
-        exact = proved("flipped labels are counted exactly in each member, and one k moves its count by 1 at most")
+        exact = proved("flips_counted")
         return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:

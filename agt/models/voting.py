@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, named, symmetric_fact
+from agt.certificates.conditions import Condition, named, shards_fact, symmetric_fact
 from agt.certificates.votes import VoteCertificates, count_votes, plain_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
@@ -122,14 +122,13 @@ class Votes(ClosedFormModel):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
         settings, dataset, facts = self.settings, self.problem.dataset, self.member_facts
-        members, touches = settings.ensemble.members, RELATIONS[settings.relation.name].touches
-        moved = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
-        dealt = f"members' shards by keyed hash of the unit's id, {members} of them: one k can change {moved}"
+        touches = RELATIONS[settings.relation.name].touches
+        moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
         found = {
-            "a": grounds(proved("counted exactly: every integer k at once, whatever grid is shown")),
-            "b": dataset.selection.and_(proved(dealt), *facts["b"]),
+            "a": grounds(proved("every_k_counted")),
+            "b": dataset.selection.and_(shards_fact(settings.ensemble.members, touches), *facts["b"]),
             "c": grounds(*facts["c"]),
-            "d": grounds(proved(f"one k changes the vote of {moved}")),
+            "d": grounds(moved),
             "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
             "f": grounds(*facts["f"]),
             "g": grounds(symmetric_fact(settings.relation)),

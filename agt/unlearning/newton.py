@@ -113,8 +113,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from agt.errors import UnsoundError
-from agt.facts import Fact, proved, void
-from agt.numeric import COVER, UNIT, check_norms, gamma_up, gaussian_delta, gaussian_epsilon, gaussian_mu, next_up, upward
+from agt.facts import Fact, not_held, proved
+from agt.numeric import COVER, UNIT, check_norms, gamma_up, gaussian_delta, gaussian_epsilon, gaussian_mu, next_up
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
 from agt.unlearning.promise import Promise
@@ -502,20 +502,11 @@ def _length(vector: np.ndarray) -> float:
 
 
 STATES = 10  # for which what several states tell together is said
-DEPENDENT = void(
-    "the published proof (Guo et al. 2020, theorem 2) takes what the step leaves of the gradient for independent of the "
-    "random term in the loss; the weights were computed with that term, so it is not. masking=output does without"
-)
-FLOATING = void(
-    "the random term in the loss is a double-precision number that was added in floating point: what is published is about "
-    "real numbers, and the last digits are not covered"
-)
-EXACT_NOISE = proved(
-    "the noise has exactly the distribution of a real Gaussian that is rounded to a public lattice: no digit of what is "
-    "served was made by floating-point noise"
-)
-DRAWN_ANEW = proved("the noise was drawn anew for this update by the operating system, independently of everything before")
-SIMULATION = void("the noise comes from certificate.seed, which is recorded: a simulation, that hides nothing")
+DEPENDENT = not_held("residual_depends_on_noise")
+FLOATING = not_held("noise_in_floating_point")
+EXACT_NOISE = proved("noise_exact")
+DRAWN_ANEW = proved("noise_drawn_anew")
+SIMULATION = not_held("noise_from_recorded_seed")
 
 
 def together(eps: float, delta: float, states: int) -> float:
@@ -531,11 +522,9 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         residual: bound on the gradient that is left, within the budget.
         strength: of the objective.
     """
-    away, within = upward(next_up(residual / strength)), next_up((residual + config.tolerance) / strength * COVER)
-    distance = proved(
-        f"the weights, before noise, are within {away} of the exact minimiser on the records that are left (l2, all "
-        f"outputs): a gradient of at most {upward(residual)}, rounding included, over a strong convexity of {strength:g}"
-    )
+    within = next_up((residual + config.tolerance) / strength * COVER)
+    left = {"distance": next_up(residual / strength), "gradient": residual, "strength": strength}
+    distance = proved("near_minimiser_before_noise", **left)
     if config.masking == "none":
         retrained_within = next_up(config.tolerance / strength)
         near = {"distance": next_up(residual / strength), "retrained": retrained_within}
@@ -549,10 +538,7 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         mu = within / config.sigma * COVER
         # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
         eps = 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
-        retrained = proved(
-            f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
-            "that minimiser, too; the noise covers both distances together"
-        )
+        retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
         facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
         lead, rest = "close_without_seed" if seeded else "close", _of_output(config)
     close = Remark(lead, {"eps": eps, "delta": config.delta})

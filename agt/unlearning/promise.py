@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.facts import Fact, Standing
+from agt.facts import Fact, Standing, with_code
 from agt.settings import plain_of, schema, validate
-from agt.unlearning.sentences import Remark, in_words, sentences
+from agt.unlearning.sentences import Remark, in_words, sentences, with_fact
 
 MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
@@ -123,8 +123,7 @@ def read_promise(promise: Mapping[str, Any]) -> Promise:
     Raises:
         ConfigError, KeyError, TypeError: it is none.
     """
-    node = promise_in_words(promise) if "words" in promise else promise
-    return validate(Promise, node, "promise")
+    return validate(Promise, promise_with_codes(promise), "promise")
 
 
 def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Removal:
@@ -137,31 +136,39 @@ def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Remova
     Raises:
         ConfigError, KeyError, TypeError: they are none.
     """
-    node = removal_in_words(plain) if "words" in plain else dict(plain)
+    node = removal_with_codes(plain)
     return validate(Removal, {**node, "promise": plain_of(read_promise(promise))}, "removal")
 
 
-def promise_in_words(promise: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a promise of earlier versions, with its ``words``, in this version's form.
-
-    Raises:
-        KeyError, TypeError: it is in no such form.
-    """
-    node = dict(promise)
-    terms = [in_words(text) for text in node.pop("words")]
-    return {**node, "terms": terms}
-
-
-def removal_in_words(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a removal of earlier versions, without its promise, in this version's form.
+def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON values of a promise in this version's form.
 
     Args:
-        plain: with ``words``, and the budget as ``allowance``, whose unit was a sentence.
+        promise: of earlier versions with ``words``, or with facts as text.
 
     Raises:
-        KeyError, TypeError: it is in no such form.
+        KeyError, TypeError, ValueError: it is in no such form.
+    """
+    node = dict(promise)
+    if "words" in node:
+        node["terms"] = [in_words(text) for text in node.pop("words")]
+    facts = node.pop("assumptions", ())
+    return {**node, "assumptions": [with_code(fact) if "why" in fact else fact for fact in facts]}
+
+
+def removal_with_codes(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a removal, without its promise, in this version's form.
+
+    Args:
+        plain: of earlier versions with text in ``steps``; or with ``words``, and the budget as
+            ``allowance``, whose unit was a sentence.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is in no such form.
     """
     node = dict(plain)
+    if "words" not in node:
+        return {**node, "steps": [with_fact(step) for step in node["steps"]]}
     steps = [in_words(text) for text in node.pop("words")]
     budget = node.pop("allowance", None)
     if budget is not None:

@@ -4,18 +4,16 @@
 compared, searched or stored: ``agt verify`` compares codes and values.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
-from string import Formatter
 from typing import Any
 
-from agt.errors import ConfigError, counted, few
-from agt.numeric import upward
+from agt.errors import ConfigError
+from agt.facts import Fact, Standing, with_code
 from agt.settings import schema
+from agt.templates import IN_WORDS, add_new, check_values, fill
 
-Value = bool | int | float | str | tuple[str, ...]
-IN_WORDS = "in_words"
-"""Code of a sentence that an earlier version recorded as text: it is shown as it is, and nothing checks it."""
+Value = bool | int | float | str | tuple[str, ...] | Fact
 
 TEMPLATES: dict[str, str] = {
     IN_WORDS: "{text}",
@@ -138,7 +136,7 @@ TEMPLATES: dict[str, str] = {
         "no step was taken: fresh=true asks for another random term in the loss, and the state "
         "was made with the one there is"
     ),
-    "no_step_from_other_records": "no step was taken: the other records are not what the state was made with: {why}",
+    "no_step_from_other_records": "no step was taken: the other records are not what the state was made with: {fact:fact}",
     "no_step_to_other_classes": (
         "no step was taken: classes: the run has {before}, and the records that remain have {after}"
     ),
@@ -155,7 +153,7 @@ TEMPLATES: dict[str, str] = {
     "public_features": (
         "the features are made from public rows, one of which is to go (certificate.features.public=train)"
     ),
-    "condition_not_held": "{why}",
+    "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
     "record_not_whole": "its record is not whole, so nothing can be said of it: {error}",
     "answers_not_covered": "{given} answers, whose certificates do not cover the removal",
@@ -235,25 +233,6 @@ TEMPLATES: dict[str, str] = {
 }
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
-
-
-FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "upward": upward,
-    "people": lambda count: counted(count, "person", "people"),
-    "few": few,
-    "listed": _listed,
-}
-"""How a value is written, beside what Python's own format specifications say."""
-
-
-class _SentenceFormatter(Formatter):
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        own = FORMATS.get(format_spec)
-        return super().format_field(value, format_spec) if own is None else own(value)
-
-
 @schema
 class Remark:
     """Something that a removal or an account says, as fields.
@@ -272,18 +251,15 @@ class Remark:
     def __post_init__(self) -> None:
         if self.code not in TEMPLATES:
             raise ConfigError(f"{self.code}: no sentence has this code")
-        names = {name for _, name, _, _ in Formatter().parse(TEMPLATES[self.code]) if name is not None}
-        if names != self.values.keys():
-            raise ConfigError(f"{self.code}: expected the values {sorted(names)}, got {sorted(self.values)}")
         try:
-            _ = self.sentence
-        except (ValueError, TypeError, ArithmeticError) as error:
-            raise ConfigError(f"{self.code}: a value is of another type ({error})") from None
+            check_values(self.code, (TEMPLATES[self.code],), self.values)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     @property
     def sentence(self) -> str:
         """What a reader sees."""
-        return _SentenceFormatter().vformat(TEMPLATES[self.code], (), self.values)
+        return fill(TEMPLATES[self.code], self.values)
 
 
 def add_templates(templates: Mapping[str, str]) -> None:
@@ -292,9 +268,7 @@ def add_templates(templates: Mapping[str, str]) -> None:
     Raises:
         ValueError: there is a sentence of that code already.
     """
-    if known := templates.keys() & TEMPLATES.keys():
-        raise ValueError(f"sentences of these codes are there already: {sorted(known)}")
-    TEMPLATES.update(templates)
+    add_new(templates, TEMPLATES)
 
 
 def sentences(remarks: tuple[Remark, ...]) -> tuple[str, ...]:
@@ -305,6 +279,18 @@ def sentences(remarks: tuple[Remark, ...]) -> tuple[str, ...]:
 def in_words(text: str) -> dict[str, Any]:
     """Return the JSON value of a remark that an earlier version recorded as text."""
     return {"code": IN_WORDS, "values": {"text": text}}
+
+
+def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON value of a remark as this version has it: what does not hold was text.
+
+    Raises:
+        KeyError, TypeError: it is no remark.
+    """
+    values = dict(remark["values"])
+    if "why" in values:
+        values["fact"] = with_code({"standing": Standing.VOID, "why": values.pop("why")})
+    return {"code": remark["code"], "values": values}
 
 
 def without_words(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:

@@ -179,7 +179,7 @@ def gaps(
         reasons.append(Remark("public_features"))
     apart = {settings.choices, *compared}
     missing = [fact for fact in needed(conditions) if not fact.held and fact not in apart]
-    return [*reasons, *(Remark("condition_not_held", {"why": fact.why}) for fact in missing)]
+    return [*reasons, *(Remark("condition_not_held", {"fact": fact}) for fact in missing)]
 
 
 def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:

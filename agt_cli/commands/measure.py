@@ -34,11 +34,6 @@ from agt_cli.report.release_md import PUBLISHED, predict_report
 from agt_cli.runs.inspect import UNWRITABLE
 from agt_cli.runs.prepare import RunSettings, data_files, settings_of
 
-KINDS = (
-    "which columns there are, of which kind, what counts as a missing value, and what names records, people and test "
-    "records is public"
-)
-
 
 @dataclass(frozen=True)
 class MeasureSettings:
@@ -153,9 +148,9 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
 
 def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
     """What counts with noise rest on; nothing is trained, and no certificate takes part."""
-    kinds = declared(KINDS, "a column is there, or is left out, because of what the records hold")
-    untouched = dict.fromkeys("abcdefg", grounds(proved("records are counted, and nothing is trained")))
-    found = {"b": loaded.selection, "e": grounds(kinds), "g": grounds(symmetric_fact(settings.relation))}
+    untouched = dict.fromkeys("abcdefg", grounds(proved("nothing_trained")))
+    kinds = grounds(declared("kinds_of_columns_public"))
+    found = {"b": loaded.selection, "e": kinds, "g": grounds(symmetric_fact(settings.relation))}
     return named(untouched | found, NAMES["d"][0])
 
 

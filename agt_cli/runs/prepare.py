@@ -27,7 +27,7 @@ from agt.data.erasure import ErasedDataset, IsErased, part
 from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, proved
-from agt.models.description import FORMAT, dataset_of, describe_dataset
+from agt.models.description import FORMAT, READABLE, dataset_of, describe_dataset
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
 from agt.models.kind import CertificateKind
@@ -259,7 +259,7 @@ def prepare(
 
 
 def _whole(loaded: Dataset) -> ErasedDataset:
-    return ErasedDataset(loaded, loaded.train.take(np.arange(0)), proved("no record is left out"))
+    return ErasedDataset(loaded, loaded.train.take(np.arange(0)), proved("no_record_left_out"))
 
 
 def encoder_of(settings: Settings) -> EncoderSettings | None:
@@ -383,7 +383,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         return None
     try:
         node = finished.json(SOURCE_FILE)
-        if node["format"] != FORMAT:
+        if node["format"] not in READABLE:
             raise ConfigError(
                 f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt reads {FORMAT}"
             )

@@ -8,7 +8,8 @@ Formal guarantees
     name. There is no entry for an id, a row or a value of one; tests look at the list of entries by name. Sentences are
     made of these when the account is shown (agt/unlearning/sentences.py). What it says of a guarantee is the method's own
     ``Promise``. What it repeats, agt verify compares.
-    Accounts of the form agt.erasure/1 held sentences beside numbers: they are read, and their sentences stay text.
+    Accounts of the form agt.erasure/1 held sentences beside numbers, those of agt.erasure/2 facts as text: they are read,
+    and their sentences stay text.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,10 +18,11 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.settings import Digest, content_of, read_document, schema
-from agt.unlearning.promise import MethodName, Removal, promise_in_words, removal_in_words
-from agt.unlearning.sentences import IN_WORDS, Remark, in_words, sentences
+from agt.unlearning.promise import MethodName, Removal, promise_with_codes, removal_with_codes
+from agt.unlearning.sentences import IN_WORDS, Remark, in_words, sentences, with_fact
 
-VERSION: Literal["agt.erasure/2"] = "agt.erasure/2"
+VERSION: Literal["agt.erasure/3"] = "agt.erasure/3"
+VERSION_WITH_TEXT = "agt.erasure/2"  # whose facts are text
 VERSION_IN_WORDS = "agt.erasure/1"
 PENDING: MethodName = "certificate"  # the method that replaces no state
 OUTSIDE = tuple(
@@ -172,7 +174,7 @@ class ErasureReport:
         ConfigError: it contradicts itself.
     """
 
-    schema: Literal["agt.erasure/2"]
+    schema: Literal["agt.erasure/3"]
     agt: str
     asked: Asked
     removal: Removal
@@ -213,13 +215,13 @@ class ErasureReport:
 
 
 def read_account(content: bytes) -> ErasureReport:
-    """What ``ErasureReport.content`` gave, or an account of the form ``agt.erasure/1`` in that of now.
+    """What ``ErasureReport.content`` gave, or an account of an earlier form in that of now.
 
     Raises:
         ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
             one that contradicts itself.
     """
-    return read_document(ErasureReport, content, VERSION, "an account", _from_sentences)
+    return read_document(ErasureReport, content, VERSION, "an account", _of_earlier_form)
 
 
 def recorded_in_words(account: ErasureReport) -> int:
@@ -229,34 +231,49 @@ def recorded_in_words(account: ErasureReport) -> int:
     groups += [earlier.reasons for earlier in account.earlier]
     if sweep is not None:
         groups += [sweep.unlooked, *((place.place, *place.remarks) for place in sweep.places)]
-    return sum(remark.code == IN_WORDS for remarks in groups for remark in remarks)
+    in_words = sum(remark.code == IN_WORDS for remarks in groups for remark in remarks)
+    return in_words + sum(fact.in_words for fact in promise.assumptions)
 
 
-def _from_sentences(node: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of the form ``agt.erasure/1`` in that of now, its sentences as text; others as they are.
+def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
+    """Return an account of an earlier form in that of now, its sentences as text; others as they are.
 
     Raises:
         ConfigError: it is in no such form.
     """
-    if node.get("schema") != VERSION_IN_WORDS:
+    version = node.get("schema")
+    forms = {VERSION_IN_WORDS: _from_sentences, VERSION_WITH_TEXT: _from_text_of_facts}
+    if version not in forms:
         return node
-    parts = {**node, "schema": VERSION}
     try:
-        done, promise = dict(parts.pop("done")), dict(parts.pop("guaranteed"))
-        promise["method"] = done.pop("method")
-        promise["adaptive"] = promise.pop("requests") == "adaptive"
-        if "training" in done:
-            parts["training"] = done.pop("training")
-        if "budget" in parts:
-            done["allowance"] = parts.pop("budget")
-        parts["removal"] = {"promise": promise_in_words(promise), **removal_in_words(done)}
-        parts["outside"] = [in_words(text) for text in parts["outside"]]
-        parts["earlier"] = [_earlier_in_words(dict(earlier)) for earlier in parts["earlier"]]
-        if "sweep" in parts:
-            parts["sweep"] = _search_in_words(dict(parts["sweep"]))
+        return forms[version]({**node, "schema": VERSION})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        words = f"an account of the form {VERSION_IN_WORDS}: an entry is missing or of another kind"
+        words = f"an account of the form {version}: an entry is missing or of another kind"
         raise ConfigError(f"{words} ({error})") from None
+
+
+def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
+    """Raises KeyError, TypeError, ValueError, AttributeError."""
+    removal = removal_with_codes(parts["removal"])
+    promise = promise_with_codes(removal["promise"])
+    earlier = [{**each, "reasons": [with_fact(reason) for reason in each["reasons"]]} for each in parts["earlier"]]
+    return {**parts, "removal": {**removal, "promise": promise}, "earlier": earlier}
+
+
+def _from_sentences(parts: dict[str, Any]) -> dict[str, Any]:
+    """Raises KeyError, TypeError, ValueError, AttributeError."""
+    done, promise = dict(parts.pop("done")), dict(parts.pop("guaranteed"))
+    promise["method"] = done.pop("method")
+    promise["adaptive"] = promise.pop("requests") == "adaptive"
+    if "training" in done:
+        parts["training"] = done.pop("training")
+    if "budget" in parts:
+        done["allowance"] = parts.pop("budget")
+    parts["removal"] = {"promise": promise_with_codes(promise), **removal_with_codes(done)}
+    parts["outside"] = [in_words(text) for text in parts["outside"]]
+    parts["earlier"] = [_earlier_in_words(dict(earlier)) for earlier in parts["earlier"]]
+    if "sweep" in parts:
+        parts["sweep"] = _search_in_words(dict(parts["sweep"]))
     return parts
 
 

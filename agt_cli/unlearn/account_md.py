@@ -99,7 +99,7 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
 def exception_lines(account: ErasureReport) -> Iterator[str]:
     """What is not as it should be, for the console, indented."""
     places = account.sweep.places if account.sweep else ()
-    yield from (f"  - NOT HELD: {fact.why}" for fact in account.removal.promise.assumptions if not fact.held)
+    yield from (f"  - NOT HELD: {fact.sentence}" for fact in account.removal.promise.assumptions if not fact.held)
     yield from (f"  - void: {earlier.name}: {earlier.why}" for earlier in _named(account) if not earlier.stands)
     yield from (f"  - FOUND {place.found} in {place.place.sentence}: {_found(place)}" for place in places if place.found)
 

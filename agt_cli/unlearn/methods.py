@@ -51,7 +51,7 @@ import numpy as np
 
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
-from agt.facts import Standing, proved, void
+from agt.facts import Standing, not_held, proved
 from agt.models.fitting import load
 from agt.models.heads import head_of
 from agt.models.kind import CannotRemove
@@ -117,7 +117,7 @@ def removal_metrics(removal: Removal) -> dict[str, Any]:
     return {"removed": removal.records, "seconds_unlearning": round(removal.seconds, 4), **spent, **removal.facts}
 
 
-FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
+FROM_NOTHING = proved("began_from_nothing")
 
 
 def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -233,7 +233,7 @@ def _unfit(job: ErasureJob) -> Remark | None:
     if job.fresh and job.settings.certificate.noise_is_fixed:
         return Remark("no_step_with_fresh_loss")
     if prepared.untouched.standing is Standing.VOID:
-        return Remark("no_step_from_other_records", {"why": prepared.untouched.why})
+        return Remark("no_step_from_other_records", {"fact": prepared.untouched})
     if prepared.classes != before:
         return Remark("no_step_to_other_classes", {"before": before, "after": prepared.classes})
     return None
@@ -251,8 +251,8 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     return replace(done, steps=(*done.steps, reason))
 
 
-SAME_CODE = proved("all members were trained by the same code, on machines of one kind, with as many threads")
-SAME_SHARDS = proved("members were kept only where the digest of their shard is the one that they were trained on")
+SAME_CODE = proved("members_by_same_code")
+SAME_SHARDS = proved("members_of_same_shards")
 
 
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -283,11 +283,8 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         "steps_of_all": members * done.steps,
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
-    changed = void(
-        "not bit for bit a training of today: members that were kept were trained before "
-        f"{', '.join(done.changed)} changed; each is still what that training made of records that all remain"
-    )
-    facts_of_bits = (SAME_SHARDS, changed if done.changed else SAME_CODE)
+    code = not_held("members_by_other_code", changed=tuple(done.changed)) if done.changed else SAME_CODE
+    facts_of_bits = (SAME_SHARDS, code)
     terms = (Remark("members_kept"), Remark("shards_by_recorded_key"))
     promise = Promise("sisa", True, 0.0, 0.0, False, terms, facts_of_bits)
     return Removal(promise, job.count, seconds, facts, steps)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.certificates.conditions import Condition, condition_counts
-from agt.errors import Superseded, few
-from agt.facts import Standing
+from agt.certificates.conditions import Condition, condition_counts, with_codes
+from agt.errors import Superseded, counted, few
+from agt.facts import LAST_IN_WORDS, Fact, Standing
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.problem import Settings
@@ -179,15 +179,19 @@ class Record(Run):
         """a to g, each as its own facts make it stand; metrics.json has how many do."""
         with self.findings.looking("conditions"):
             content = self.read("conditions.json", MAX_TEXT_BYTES) if self.holds("conditions.json") else b"[]"
-            conditions = tuple(Condition.of(node) for node in parse_json(content, "conditions.json"))
+            nodes = [with_codes(node) for node in parse_json(content, "conditions.json")]
+            conditions = tuple(Condition.of(node) for node in nodes)
             if not conditions and not self.holds("conditions.json"):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(f"conditions.json has the conditions {letters!r}, expected a to g")
-            if content != as_json([condition.as_json() for condition in conditions]):
-                raise Broken("a condition is said to stand otherwise than its own facts make it stand")
+            if difference := first_difference(nodes, _plain(conditions), "conditions"):
+                raise Broken(f"a condition is said to stand otherwise than its own facts make it stand: {difference}")
             self.check_metrics("conditions.json", **condition_counts(conditions))
             self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(conditions)}")
+            if count := facts_in_words(conditions):
+                facts = f"{counted(count, 'fact')} that an earlier version of agt recorded as text"
+                self.findings.unchecked("words", f"conditions.json has {facts}: it is compared with nothing")
             return conditions
         return ()
 
@@ -269,6 +273,11 @@ class Record(Run):
                 raise Broken(f"the record names no place of its {name}")
             if place is not None:
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
+
+
+def facts_in_words(conditions: Sequence[Condition]) -> int:
+    """How many facts of conditions an earlier version recorded as text."""
+    return sum(fact.in_words for condition in conditions for fact in condition.grounds.facts)
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
@@ -362,8 +371,9 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
 
 def _check_model(record: Record, model: Model) -> None:
     """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it has compared."""
-    then, now = ([condition.as_json() for condition in each] for each in (record.conditions, model.conditions))
-    if record.environment.get("agt") == __version__ and (difference := first_difference(then, now, "conditions")):
+    text = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
+    difference = "" if text else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
+    if record.environment.get("agt") == __version__ and difference:
         raise Broken(f"conditions.json is not what config.yaml makes it: {difference}")
     check_not_better(record, model.conditions, "config.yaml makes it")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
@@ -372,12 +382,31 @@ def _check_model(record: Record, model: Model) -> None:
     record.findings.ok("model", "conditions, constants and sizes are what config.yaml makes them")
 
 
-def check_not_better(record: Record, conditions: Any, source: str) -> None:
+def _plain(conditions: Sequence[Condition]) -> Any:
+    """JSON values of conditions, as conditions.json has them."""
+    return json.loads(as_json([condition.as_json() for condition in conditions]))
+
+
+def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
     """Raise Broken where a condition stands better in a record than in what it comes from, or lost what was declared."""
+    may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
-        lost = {fact for fact in then.grounds.facts if fact.broken_by} - {*now.grounds.facts}
+        lost = _lost(then.grounds.declarations, now.grounds.declarations, may_be_text)
         if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
             raise Broken(f"condition {now.letter} stands better here than {source}")
+
+
+def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> bool:
+    """Return whether a declaration is missing.
+
+    Args:
+        may_be_text: an earlier version may have recorded it as text.
+    """
+    missing = [fact for fact in then if fact not in now]
+    text = [fact for fact in now if fact.in_words and fact not in then]
+    if not may_be_text or any(fact.in_words for fact in missing):
+        return bool(missing)
+    return len(missing) > len(text)
 
 
 @dataclass(frozen=True)
@@ -436,7 +465,7 @@ class VerifiedItem:
     def declared(self) -> list[str]:
         """What was declared and not proved, in words."""
         named = ((f"{c.letter} {excerpt(c.name)}", c.grounds.declarations) for c in self.conditions)
-        return [f"{name}: {excerpt(words, 1000)}" for name, declarations in named for words in declarations]
+        return [f"{name}: {excerpt(fact.declaration, 1000)}" for name, declared in named for fact in declared]
 
     def as_json(self) -> dict[str, Any]:
         """For --json."""

@@ -28,6 +28,7 @@ from safetensors.numpy import load as load_arrays
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker
 from agt.errors import ConfigError
+from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
 from agt.mechanisms.composition import total
@@ -253,16 +254,18 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
     Of what an earlier version wrote as sentences nothing is compared, which is said.
     """
     derived = replace(derived.written(), issued=claimed.issued, agt=claimed.agt)
-    own_words = claimed.agt == __version__ and not claimed.of_earlier_form
+    in_words = claimed.declared_in_words and LAST_IN_WORDS in (claimed.agt, __version__)
+    own_words = claimed.agt == __version__ and not claimed.of_earlier_form and not in_words
     if claimed.of_earlier_form:
         derived = _of_earlier_form(derived)
-    elif not own_words and _letters(claimed) == _letters(derived):
-        derived = replace(derived, declared=claimed.declared)  # another version may say a fact otherwise
+    elif in_words and _declares_as_text(claimed, derived):
+        derived = replace(derived, declared=claimed.declared)
     fields, expected = ({**plain_of(each), "words": [], "outside": []} for each in (claimed, derived))
     if difference := first_difference(fields, expected):
         raise Broken(f"{CLAIM_FILE} is not the claim of this release: {difference}")
     if not own_words:
-        form = "of an earlier form" if claimed.of_earlier_form else f"of agt {claimed.agt}, and this is {__version__}"
+        earlier = claimed.of_earlier_form or in_words
+        form = "of an earlier form" if earlier else f"of agt {claimed.agt}, and this is {__version__}"
         findings.unchecked("words", f"{CLAIM_FILE} is {form}: its sentences are compared with nothing")
         return
     made = claimed.written()
@@ -277,9 +280,11 @@ def _of_earlier_form(claim: Claim) -> Claim:
     return replace(claim, one_by_one=False, most=None, totals=(), curve=None) if claim.one_by_one else claim
 
 
-def _letters(claim: Claim) -> list[str]:
-    """Which conditions a claim has declarations about."""
-    return [declared.condition for declared in claim.declared or ()]
+def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
+    """Whether a claim has all that the record has as text, and declarations about the same conditions."""
+    told, made = (each.declared or () for each in (claimed, derived))
+    letters, expected = ({known.condition for known in each} for each in (told, made))
+    return letters == expected and all(known in told for known in made if known.fact.in_words)
 
 
 def _check_free(record: Record) -> tuple[str, ...]:

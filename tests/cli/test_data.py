@@ -43,7 +43,7 @@ def test_prepare_and_train(agt: Agt, statements: Path) -> None:
     assert agt(*train, "dataset=amex", *small).code == 0, "customers, 13 statements at most, without a further setting"
     conditions = pd.read_json(Path(statements.parent) / "t" / "conditions.json").set_index("letter")
     assert conditions.loc["b", "held"]
-    assert "constants" in conditions.loc["b", "why"]
+    assert "prepared_alone" in [fact["code"] for fact in conditions.loc["b", "facts"]]
     boxes = Path(statements.parent) / "t"
     assert "unit_rows: 13" in (boxes / "config.yaml").read_text()
     agt(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q").ended(0)

@@ -79,9 +79,8 @@ def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -
     agt("measure", "dataset=half", *BUDGET, "name=towns").ended(0)
     made = yaml.safe_load((tmp_path / "conf" / "dataset" / "towns.yaml").read_text())
     assert made["measurement"]["of"] == ["town"]
-    assert (
-        "agt measure told town from these records" in Columns.of(tmp_path / "conf" / "dataset" / "towns.yaml").facts[1].why
-    )
+    ranges = Columns.of(tmp_path / "conf" / "dataset" / "towns.yaml").facts[1]
+    assert (ranges.code, ranges.values["measured"]) == ("columns_public_some_measured", ("town",))
     assert {key: made[key] for key in ("numeric", "classes", "declared_size")} == {
         key: node[key] for key in ("numeric", "classes", "declared_size")
     }

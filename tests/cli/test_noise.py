@@ -59,7 +59,8 @@ def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt, noisy: Path
     assert "certify nothing about retraining" in said.out, said.err
     (folder,) = Path("outputs/certify").iterdir()
     conditions = json.loads((folder / "conditions.json").read_text())
-    assert [c["letter"] for c in conditions if "the noise is one draw" in c["why"]] == ["d"]
+    given = [c["letter"] for c in conditions if "given_the_draw" in [fact["code"] for fact in c["facts"]]]
+    assert given == ["d"]
     assert "certify nothing about retraining or unlearning" in (folder / "report.md").read_text()
     said = agt(
         "predict", f"run={noisy}", "mechanism=randomized_response", "total.eps=1", "force=true", "--json", "-q"

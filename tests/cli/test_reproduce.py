@@ -15,7 +15,7 @@ from agt_cli._experiments.runs import Runs, signature
 from synthetic import refused
 
 from agt.errors import ConfigError
-from agt.facts import grounds, void
+from agt.facts import grounds, not_held
 from agt.store import Lock
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
@@ -166,7 +166,11 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
         signature(config, prepared, "test", points[:-1]),
         signature(config, prepared, "test", np.nextafter(points, 9)),
     ]
-    for field, value in (("scaling", {"encoder": "x"}), ("declared_size", 7), ("selection", grounds(void("no")))):
+    for field, value in (
+        ("scaling", {"encoder": "x"}),
+        ("declared_size", 7),
+        ("selection", grounds(not_held("own_words", text="no"))),
+    ):
         others.append(signature(config, replace(prepared, dataset=replace(prepared.dataset, **{field: value})), "test"))
     fewer = replace(prepared.dataset, train=prepared.dataset.train.take(np.arange(1, 60)))
     others += [signature(config, replace(prepared, **{part: fewer}), "test") for part in ("loaded", "dataset")]

@@ -61,8 +61,8 @@ def test_an_experiment_chosen_on_public_rows_and_the_run_made_with_it(agt: Agt, 
         part, name = key.split(".")
         assert config[part][name] == value
     e = condition_e(trained)
-    assert e["standing"] == "declared", e["why"]
-    assert written["training"]["chosen_from"]["digest"] in e["why"]
+    assert e["standing"] == "declared", e["facts"]
+    assert written["training"]["chosen_from"]["digest"] in e["facts"]
     again = agt("tune", *TABLE, *marks, *QUIET, f"tune.public={public}")
     assert (again.code, "tune.name=NAME" in again.err) == (2, True)
 
@@ -83,9 +83,9 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
     write(test_seed=10)
     e = condition_e(agt("train", "experiment=table_tuned", "-q", "--json"))
     assert e["standing"] == "not held"
-    assert "these are other rows" in e["why"]
+    assert "chosen_on_other_rows" in e["facts"]
     e = condition_e(agt("train", "experiment=table_tuned", "training.caution=7", "-q", "--json"))
-    assert "declared for other settings (what differs: training)" in e["why"]
+    assert "'declared_for_other_settings', 'values': {'changed': ['training']" in e["facts"]
     e = condition_e(agt("train", "experiment=table_tuned", "training.chosen_on=public", "-q", "--json"))
     assert e["standing"] == "declared"
 

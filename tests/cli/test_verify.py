@@ -14,9 +14,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from records import MARKS_ITSELF, as_earlier_claim, as_earlier_spent, name_everywhere, reseal
+from records import (
+    MARKS_ITSELF,
+    as_claim_with_text,
+    as_condition_with_text,
+    as_earlier_claim,
+    as_earlier_spent,
+    name_everywhere,
+    reseal,
+)
 
 from agt import __version__ as agt_version
+from agt.fact_sentences import BROKEN_BY, TEMPLATES
+from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.claims import read_claim
 from agt.sentences import SCOPE
 from agt.settings import RelationConfig
@@ -211,8 +221,9 @@ def test_answers_are_named_by_the_classes_of_config_yaml(agt: Agt) -> None:
 
 def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     """Were they others, each earlier record of this version would contradict itself: give them a version of their own."""
-    words = [SCOPE, (made / "train/box/conditions.json").read_text()]
-    assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == ("0.8.0", "1fee60e5033ee9ae")
+    declared = [f"{TEMPLATES[code]} {broken_by}" for code, broken_by in sorted(BROKEN_BY.items())]
+    words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
+    assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == ("0.8.0", "a2b3228a1e35a8ae")
 
 
 def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
@@ -382,9 +393,9 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     "a condition left out": ("train/box", {"conditions.json": lambda value: value.pop(2)}, "", "expected a to g"),
     "a declaration made a proof": (
         "predict/labels",
-        {"conditions.json": lambda value: [fact.update(standing="proved", broken_by="") for fact in value[4]["facts"]]},
+        {"conditions.json": lambda value: [fact.update(standing="proved") for fact in value[4]["facts"]]},
         "",
-        "otherwise",
+        "what would break it",
     ),
     "one-sided relation": (
         "train/box",
@@ -479,6 +490,24 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "",
         "mechanism is recorded as 'nothing'",
     ),
+    "a fact's value": (
+        "train/box",
+        {"conditions.json": lambda value: value[0]["facts"][0]["values"].update(last=4)},
+        "model",
+        "conditions[0].facts[0].values.last is recorded as 4, and is 3",
+    ),
+    "a fact for another": (
+        "train/box",
+        {"conditions.json": lambda value: value[0]["facts"][0].update(code="every_k_counted", values={})},
+        "model",
+        "conditions[0].facts[0].code is recorded as 'every_k_counted', and is 'grid_dense'",
+    ),
+    "a declared setting in a claim": (
+        "predict/labels",
+        {"claim.json": lambda value: value["declared"][0]["fact"]["values"].update(setting="declared.settings=True")},
+        "claim",
+        "declared[0].fact.values.setting is recorded as 'declared.settings=True', and is 'training.chosen_on=public'",
+    ),
     "another product": (
         "train/box",
         {"config.yaml": lambda value: value["training"].update(product="rump")},
@@ -489,7 +518,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "predict/labels",
         {
             "conditions.json": lambda value: value[4].update(
-                standing="proved", why="trust me", facts=[{"standing": "proved", "why": "trust me", "broken_by": ""}]
+                standing="proved", facts=[{"standing": "proved", "code": "own_words", "values": {"text": "trust me"}}]
             ),
             "metrics.json": lambda value: value.update(conditions_declared=0),
         },
@@ -706,6 +735,81 @@ def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(ou
         check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
     ]
     assert len(words) == 2, said.out
+
+
+def _with_text(*files: str) -> dict[str, Edit]:
+    """What makes files of a record those of version 0.8.0."""
+    edits: dict[str, Edit] = {
+        "conditions.json": lambda value: value.__setitem__(slice(None), [*map(as_condition_with_text, value)]),
+        "claim.json": lambda value: value.update(as_claim_with_text(value), agt=LAST_IN_WORDS),
+        "env.json": lambda value: value.update(agt=LAST_IN_WORDS),
+    }
+    other = ["env.json"] if agt_version != LAST_IN_WORDS else []
+    return {name: edits[name] for name in (*files, *other)}
+
+
+@pytest.mark.parametrize("run", ["predict/labels", "predict/number", "predict/paid"])
+def test_facts_that_an_earlier_version_recorded_as_text_are_said_to_be_not_checked(
+    outputs: Path, agt: Agt, run: str
+) -> None:
+    tamper(Path(run), _with_text("conditions.json", "claim.json"))
+    said = agt("verify", run, "--json", "-q").ended(0)
+    words = [
+        check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
+    ]
+    assert len(words) == 2, said.out
+    assert said.json["conditions"][0]["facts"][0]["code"] == "in_words"
+
+
+def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, agt: Agt) -> None:
+    run = "train/head"
+    tamper(Path(run), _with_text("conditions.json"))
+    assert agt("verify", run, "--json", "-q").ended(0).json["state"] == "not checked"
+    made = agt("predict", f"run={run}", *WEIGHTS, "ledger=none", "hydra.run.dir=w", "-q", "--json").ended(0)
+    recorded = json.loads(Path(run, "conditions.json").read_text())
+    standings = [condition["standing"] for condition in recorded]
+    assert [c["standing"] for c in json.loads(Path("w/conditions.json").read_text())] == standings
+    claim = json.loads(Path("w/claim.json").read_text())
+    kept = {known["fact"]["values"].get("text") for known in claim["declared"]}
+    declared = {fact["why"] for c in recorded for fact in c["facts"] if fact["standing"] == "declared"}
+    assert kept - {None} == declared, "no declaration of the run is lost"
+    assert made.json["run"]
+    agt("verify", "w", "-q").ended(0)
+
+
+def test_a_declaration_that_the_record_has_as_text_is_in_the_claim(outputs: Path, agt: Agt) -> None:
+    tamper(Path("predict/labels"), _with_text("conditions.json", "claim.json"))
+    tamper(Path("predict/labels"), {"claim.json": lambda value: value["declared"][0].update(why="nothing")})
+    assert "declared[0].fact" in problems(agt("verify", "predict/labels", "--json", "-q"))["claim"]
+
+
+def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt: Agt) -> None:
+    run = "train/box"
+    tamper(Path(run), _with_text("conditions.json"))
+    agt("predict", f"run={run}", "mechanism.eps=1", "ledger=none", "hydra.run.dir=w", "-q").ended(0)
+    agt("verify", "w", "-q").ended(0)
+
+    def leave_out(conditions: list[dict[str, Any]]) -> None:
+        facts = conditions[4]["facts"]
+        facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
+
+    tamper(Path("w"), {"conditions.json": leave_out})
+    assert "stands better" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+
+
+def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
+    run = "train/box"
+    tamper(Path(run), _with_text("conditions.json"))
+
+    def prove(conditions: list[dict[str, Any]]) -> None:
+        for condition in conditions:
+            if condition["standing"] == "declared":
+                condition["standing"] = "proved"
+                for fact in condition["facts"]:
+                    fact.update(standing="proved", broken_by="")
+
+    tamper(Path(run), {"conditions.json": prove, "metrics.json": lambda value: value.update(conditions_declared=0)})
+    assert "stands better here than config.yaml makes it" in problems(agt("verify", run, "--json", "-q"))["model"]
 
 
 def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) -> None:

@@ -346,7 +346,7 @@ def test_row_numbers_void_condition_b_in_any_order_and_form(way: str, order: str
     ids = written(ORDERS[order](N))
     selection = numbered(name, tmp_path, ids, np.arange(N)).selection
     assert selection.standing is Standing.VOID
-    assert any("column 'row' (dataset.id) counts rows" in fact.why for fact in selection.facts)
+    assert any("column 'row' (dataset.id) counts rows" in fact.sentence for fact in selection.facts)
     declared = numbered(name, tmp_path, ids, np.arange(N), permanent=True).selection
     assert declared.standing is Standing.DECLARED, "somebody said so in as many words"
     scattered = numbered(name, tmp_path, written(ORDERS[order](N) * 7919 % 100_003), np.arange(N)).selection

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import grounds, proved, void
+from agt.facts import grounds, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.judging import claim
@@ -40,7 +40,7 @@ DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
 MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
 USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
 RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}  # method.md section 3
-HELD = tuple(Condition(letter, letter, grounds(proved("it holds"))) for letter in "abcdefg")
+HELD = tuple(Condition(letter, letter, grounds(proved("own_words", text="it holds"))) for letter in "abcdefg")
 Kind = type[Mechanism]
 
 
@@ -242,7 +242,10 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
     mechanism, relation = usual(kind), RelationConfig("add_remove")
     assert claim(HELD, relation, mechanism).text.startswith(f"{mechanism.guarantee} per query")
     for letter in "abcdefg":
-        less = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == letter else c for c in HELD)
+        less = tuple(
+            replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == letter else c
+            for c in HELD
+        )
         if letter not in RESTS_ON[kind.needs]:
             assert claim(less, relation, mechanism).proved, letter
             continue

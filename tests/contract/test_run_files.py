@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from agt.certificates.conditions import Condition
-from agt.facts import grounds, proved, void
+from agt.facts import grounds, not_held, proved
 from agt_cli.cli import main
 from agt_cli.report.sections_md import unmet
 
@@ -148,15 +148,17 @@ def test_report_of_a_dense_symmetric_run(runs: dict[str, Path]) -> None:
 
 
 def test_training_says_at_once_what_a_release_will_need() -> None:
-    held = [Condition(letter, letter, grounds(proved("it holds"))) for letter in "abcdefg"]
-    failed = {letter: Condition(letter, letter, grounds(void(f"{letter} is missing"))) for letter in "ceg"}
+    held = [Condition(letter, letter, grounds(proved("own_words", text="it holds"))) for letter in "abcdefg"]
+    failed = {
+        letter: Condition(letter, letter, grounds(not_held("own_words", text=f"{letter} is missing"))) for letter in "ceg"
+    }
     assert unmet(held) == []
     lines = unmet([failed["c"], failed["e"]])
     assert [line.strip() for line in lines[1:]] == ["condition c: c is missing", "condition e: e is missing"]
 
 
 def test_training_says_that_no_release_takes_a_one_sided_relation() -> None:
-    failed = [Condition(letter, letter, grounds(void(f"{letter} is missing"))) for letter in "cg"]
+    failed = [Condition(letter, letter, grounds(not_held("own_words", text=f"{letter} is missing"))) for letter in "cg"]
     heading, *lines = unmet(failed)
     assert "can rest on this run (" in heading
     assert [line.strip() for line in lines] == ["condition g: g is missing"], "nothing else helps such a run"

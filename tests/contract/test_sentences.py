@@ -11,6 +11,7 @@ from sentences import READING, ReadBack, Sentence, guard, guarded
 
 import agt_cli.commands.verify  # noqa: F401
 from agt import sentences
+from agt.facts import declared, grounds, not_held
 from agt_cli.cli import main
 
 PUBLIC = "training.chosen_on=public"
@@ -59,6 +60,12 @@ class TestTheGuard:
         guard(monkeypatch)
         assert type(sentences.budget(1.0, 0.0)) is Sentence
         assert type(sentences.SCOPE) is Sentence
+
+    def test_what_a_fact_says_is_guarded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        guard(monkeypatch)
+        known = declared("classes_public", setting="dataset.classes")
+        told = grounds(known, not_held("grid_sparse"))
+        assert {type(text) for text in (known.sentence, known.broken_by, known.words, told.why, told.missing)} == {Sentence}
 
     def test_what_lays_text_out_may_read(self) -> None:
         assert guarded("a b").split() == ["a", "b"]

@@ -268,7 +268,7 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxKind)
     classes = tuple(str(c) for c in range(case.classes))
-    known = grounds(proved("made for a test"))
+    known = grounds(proved("own_words", text="made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.of(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))

@@ -11,7 +11,7 @@ import pytest
 from agt.api import Declared, Fitted, fit
 from agt.certificates.votes import certified_vote
 from agt.errors import UnsoundError
-from agt.facts import declared, void
+from agt.facts import declared, not_held
 from agt.training.erm import Objective, gram_rounding
 from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_within, worst_case
 from agt.unlearning.sentences import Remark
@@ -411,14 +411,14 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
     settings, conditions = model.model.problem.settings, model.conditions
     found = " ".join(remark.sentence for remark in gaps(settings, conditions))
     assert "normaliser 24 was derived from the number of records" in found
-    assert settings.choices.why not in found, "what settings were chosen on leaves the training what it is"
+    assert settings.choices.sentence not in found, "what settings were chosen on leaves the training what it is"
     assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
     constants = next(c for c in conditions if c.letter == "e")
-    read = void("a range was read off the records")
+    read = not_held("own_words", text="a range was read off the records")
     worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.and_(read))
-    assert Remark("condition_not_held", {"why": read.why}) in gaps(settings, worse)
+    assert Remark("condition_not_held", {"fact": read}) in gaps(settings, worse)
     assert gaps(settings, worse, compared=(*constants.grounds.facts, read)) == []
-    assert gaps(settings, worse, compared=(declared("x", "y"),)) != []
+    assert gaps(settings, worse, compared=(declared("declared_in_own_words", text="x", broken_by="y"),)) != []
     removing = fit(X, Y, ks=4, relation="remove", declared=SAID, **HEAD)
     uncounted = gaps(removing.model.problem.settings, removing.conditions, public=True)
     assert uncounted[0] == Remark("public_not_counted", {"relation": "remove"})

@@ -273,7 +273,7 @@ def test_ids_that_were_given_are_declared_to_tell_nothing_of_labels() -> None:
     x, y, _ = universe(6, 2)
     declared = agt.Declared(classes=[0, 1], size=6, features=True, settings=True, ids=True)
     model = agt.fit(x, y, ids=[*"abcdef"], declared=declared, relation="flip", certificate="votes").model
-    said = [fact.why for c in model.conditions for fact in c.grounds.facts]
+    said = [fact.sentence for c in model.conditions for fact in c.grounds.facts]
     assert any("tell nothing of labels" in words for words in said)
     unnamed = fitted(6, 2, 1)[0].conditions
     assert all(c.held for c in unnamed)

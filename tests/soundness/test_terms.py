@@ -25,7 +25,7 @@ from agt.certificates.conditions import Condition, weaker
 from agt.certificates.stability import certify_linear, envelope_linear
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
-from agt.facts import grounds, proved, void
+from agt.facts import grounds, not_held, proved
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
@@ -271,8 +271,11 @@ def test_the_distance_of_a_vote(labels: list[int], distances: list[int], touches
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
-    held, not_held = (Condition("a", "dense grid", grounds(fact)) for fact in (proved("it is"), void("it is not")))
-    then, now = (not_held, held) if swapped else (held, not_held)
+    held, broken = (
+        Condition("a", "dense grid", grounds(fact))
+        for fact in (proved("own_words", text="it is"), not_held("own_words", text="it is not"))
+    )
+    then, now = (broken, held) if swapped else (held, broken)
     assert [condition.held for condition in weaker([then], [now])] == [False]
 
 

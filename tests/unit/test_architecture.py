@@ -22,7 +22,8 @@ LIBRARY, COMMANDS, AUDITS = (Path(str(package.__file__)).parent for package in (
 # Each room may import from those before it, and from its own; the bottom first. Rooms of one line stand at the same height.
 ROOMS = (
     (
-        *("agt.errors", "agt.facts", "agt.sentences", "agt.store", "agt.numeric", "agt.targets"),
+        *("agt.errors", "agt.facts", "agt.fact_sentences", "agt.sentences", "agt.templates"),
+        *("agt.store", "agt.numeric", "agt.targets"),
         "agt.relations.names",
     ),
     ("agt.settings", "agt.provenance"),

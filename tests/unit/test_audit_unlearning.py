@@ -7,7 +7,7 @@ import pytest
 from synthetic import make_records
 
 from agt.errors import CheckError, ConfigError
-from agt.facts import Fact, Standing
+from agt.facts import not_held
 from agt.numeric import gaussian_mu
 from agt.unlearning.promise import Promise
 from agt_audit.mechanism import TrialPlan
@@ -37,7 +37,7 @@ def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
 
 
 def test_what_is_not_claimed_is_reported() -> None:
-    rng, void = np.random.default_rng(0), replace(CLOSE, assumptions=(Fact(Standing.VOID, "the noise is a simulation"),))
+    rng, void = np.random.default_rng(0), replace(CLOSE, assumptions=(not_held("noise_from_recorded_seed"),))
     finding = gaussians(5.0, void, rng)
     assert finding.outcome is Outcome.REPORTED
     assert "simulation" in finding.meaning

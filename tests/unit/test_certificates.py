@@ -12,7 +12,7 @@ from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certified_labels, certify
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import declared, grounds, proved, void
+from agt.facts import declared, grounds, not_held, proved
 from agt.models.box import assess_boxes
 from agt.settings import BatchConfig
 from agt.training.batches import BatchPlan
@@ -180,9 +180,9 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         declared_size=change.get("declared_size"),
     )
     records = make_records(np.eye(4), [0, 1, 0, 1])
-    fact = grounds(proved("public"))
+    fact = grounds(proved("own_words", text="public"))
     facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
-    choices = change.get("choices", declared("chosen on public data", "it was not"))
+    choices = change.get("choices", declared("declared_in_own_words", text="chosen on public data", broken_by="it was not"))
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
     plan = BatchPlan.of(change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4)
     conditions = assess_boxes(data, recipe, plan, choices)
@@ -198,11 +198,11 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         ({"ks": (0, 5)}, "a"),
         ({"ks": (1, 2)}, "a"),
         ({"ks": (1, 0, 2)}, ""),
-        ({"dataset": {"selection": grounds(void("the first rows"))}}, "b"),
+        ({"dataset": {"selection": grounds(not_held("own_words", text="the first rows"))}}, "b"),
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),
-        ({"dataset": {"preprocessing": grounds(void("means of the data"))}}, "e"),
-        ({"choices": void("nobody said")}, "e"),
+        ({"dataset": {"preprocessing": grounds(not_held("own_words", text="means of the data"))}}, "e"),
+        ({"choices": not_held("own_words", text="nobody said")}, "e"),
         ({"training": {"product": "rump"}}, "f"),
         ({"relation": "remove"}, "g"),
         ({"relation": "paper_unlearning"}, "dg"),

@@ -26,7 +26,7 @@ def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(overrid
     config = composed("train", overrides)
     public = config["training"]["chosen_on"] == "public"
     fact = choices_fact(config)
-    assert fact.standing is (Standing.DECLARED if public else Standing.VOID), f"{fact.why}: {hashes(config)}"
+    assert fact.standing is (Standing.DECLARED if public else Standing.VOID), f"{fact.sentence}: {hashes(config)}"
 
 
 RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"]
@@ -44,9 +44,9 @@ RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.nu
 )
 def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(overrides: list[str]) -> None:
     fact = choices_fact(composed("train", overrides))
-    assert fact.standing is Standing.DECLARED, fact.why
-    assert "the recipe's, unchanged" in fact.why
-    assert "which columns enter" in fact.why
+    assert fact.standing is Standing.DECLARED, fact.sentence
+    assert "the recipe's, unchanged" in fact.sentence
+    assert "which columns enter" in fact.sentence
     assert "results on them" in fact.broken_by
 
 
@@ -93,7 +93,7 @@ def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_o
 def test_whatever_departs_from_the_recipe_is_for_its_owner_to_declare(override: str, part: str) -> None:
     fact = choices_fact(composed("train", [*RECIPE, override]))
     assert fact.standing is Standing.VOID
-    assert f"differs from it ({part})" in fact.why
+    assert f"differs from it ({part})" in fact.sentence
     line = [*RECIPE, override, "training.chosen_on=public"]
     assert choices_fact(bind_declaration(composed("train", line), line)).standing is Standing.DECLARED
 
@@ -125,8 +125,8 @@ def test_no_file_can_call_other_settings_the_recipe() -> None:
 def test_any_override_voids_a_files_declaration(override: str, part: str) -> None:
     fact = choices_fact(composed("train", ["experiment=imdb_linear", override]))
     assert fact.standing is Standing.VOID
-    assert f"for other settings (what differs: {part})" in fact.why
-    assert "training.chosen_on=public" in fact.why
+    assert f"for other settings (what differs: {part})" in fact.sentence
+    assert "training.chosen_on=public" in fact.sentence
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_a_profile_put_on_other_data_declares_nothing() -> None:
 
 
 def test_nobody_and_by_results() -> None:
-    assert "nobody declared" in choices_fact({}).why
-    assert "by looking at results" in choices_fact({"training": {"chosen_on": "data"}}).why
+    assert choices_fact({}).code == "settings_undeclared"
+    assert choices_fact({"training": {"chosen_on": "data"}}).code == "settings_chosen_on_results"
     fact = choices_fact({"training": {"chosen_on": "public"}})
     assert fact.standing is Standing.VOID
-    assert "without saying for which settings" in fact.why
+    assert "without saying for which settings" in fact.sentence
 
 
 def test_a_command_line_declares_for_its_own_run_and_the_record_keeps_what_for() -> None:
@@ -187,6 +187,13 @@ def test_hashes_are_text_in_any_yaml_and_change_with_each_part() -> None:
 
 def test_a_claim_says_which_file_and_not_where_it_lies() -> None:
     about = ChosenFrom(rows="/home/anna/clinic/pilot.csv", digest="d")
-    words = naming(declared("chosen on public data", "not so"), about).words
-    assert "on the rows of pilot.csv, digest d" in words
-    assert "anna" not in words
+    chosen = declared("settings_chosen_on_public", setting="training.chosen_on=public")
+    fact = naming(chosen, about)
+    assert fact.code == "settings_chosen_on_public_rows"
+    assert fact.values == {**chosen.values, "rows": "pilot.csv", "digest": "d"}
+    assert "on the rows of pilot.csv, digest d" in fact.sentence
+
+
+def test_a_file_that_is_called_as_public_records_are_is_not_taken_for_them() -> None:
+    fact = naming(declared("settings_of_recipe"), ChosenFrom(rows="clinic/test", digest="d"))
+    assert fact.values["rows"] == "./test"

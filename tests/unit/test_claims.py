@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from datetime import date
 from importlib import resources
+from string import Formatter
 from typing import Any
 
 import mpmath
@@ -13,7 +14,8 @@ from pydantic import TypeAdapter
 from records import as_earlier_claim
 
 from agt.errors import ConfigError
-from agt.facts import Declaration
+from agt.fact_sentences import BROKEN_BY, TEMPLATES
+from agt.facts import Declaration, Fact, declared
 from agt.mechanisms.accounts import Account, CountedTable, LedgerState, MovedHead, OtherLedger, Uncounted
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import VERSION, Claim, read_claim
@@ -25,7 +27,8 @@ from agt.mechanisms.totals import claim_of_labels
 from agt.settings import RelationConfig
 
 RELATION = RelationConfig("add_remove", 2)
-DECLARED = (Declaration("c", "the size is public", "it was counted"),)
+SIZE = declared("size_public", size=80.0, setting="declared.size")
+DECLARED = (Declaration("c", SIZE),)
 GUARANTEES: tuple[Guarantee, ...] = (PureDP(0.1), ApproximateDP(0.1, 1e-8), GaussianDP(0.07))
 STATE = LedgerState(
     (CountedTable("a"), CountedTable("b", "customer", 4, apart=True)),
@@ -133,14 +136,15 @@ class TestOneByOne:
 
 def test_what_must_stay_at_home_has_no_entry() -> None:
     """Every entry that there is, by name: a new one is looked at before it is published."""
-    kinds = (Claim, Declaration, Account, LedgerState, CountedTable, MovedHead, OtherLedger, Uncounted, Curve)
+    kinds = (Claim, Declaration, Fact, Account, LedgerState, CountedTable, MovedHead, OtherLedger, Uncounted, Curve)
     assert {kind.__name__: {*kind.__dataclass_fields__} for kind in kinds} == {
         "Claim": {
             *("schema", "agt", "simulated", "reasons", "guarantee", "mechanism", "output", "releases", "answers"),
             *("one_by_one", "most", "relation", "accounting", "counting", "declared", "noisy", "totals", "curve"),
             *("account", "uncounted", "issued", "outside", "words"),
         },
-        "Declaration": {"condition", "why", "broken_by"},
+        "Declaration": {"condition", "fact"},
+        "Fact": {"standing", "code", "values"},
         "Account": {
             *("population", "unit", "entry", "allowance", "spent", "counts", "curve", "first_entry", "ledger"),
         },
@@ -151,6 +155,16 @@ def test_what_must_stay_at_home_has_no_entry() -> None:
         "Uncounted": {"why", "ledgers", "unopened"},
         "Curve": {"eps", "delta", "at_delta", "at_eps"},
     }
+
+
+def test_every_value_of_a_declaration_by_name() -> None:
+    """They are published with claims: names of columns, settings, files and learners, and public constants."""
+    names = {"column", "file", "key", "learner", "names", "network", "public", "rows", "setting"}
+    public = {"claim", "digest", "measured", "members", "normaliser", "size"}  # of agt measure: what it released
+    texts = {"text", "broken_by"}  # of an earlier version, or of a data set's own author
+    templates = [TEMPLATES[code] for code in BROKEN_BY] + [*BROKEN_BY.values()]
+    found = {name for template in templates for _, name, _, _ in Formatter().parse(template) if name}
+    assert found - {"declaration"} == names | public | texts  # a declaration of a declaration is in accounts alone
 
 
 def change(node: dict[str, Any], path: str, value: Any) -> bytes:
@@ -168,7 +182,7 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("schema", "agt.claim/3", "version 'agt.claim/3'"),
+        ("schema", "agt.claim/4", "version 'agt.claim/4'"),
         ("schema", None, "version None"),
         ("guarantee.eps", math.nan, "NaN is no number"),
         ("guarantee.eps", math.inf, "Infinity is no number"),
@@ -190,6 +204,10 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
         ("reasons", None, "reasons is missing"),
         ("declared", None, "declared is missing"),
         ("noisy", None, "noisy is missing"),
+        ("declared.0.fact.code", "batches_by_hash", "what would break it"),
+        ("declared.0.fact.standing", "proved", "what would break it"),
+        ("declared.0.fact.values.size", "many", "of another type"),
+        ("declared.0.fact.values.setting", None, "expected the values"),
         ("words", [], "words"),
         ("relation", None, "relation"),
         ("secret", "digest", "secret"),
@@ -203,7 +221,17 @@ def test_other_claims_are_refused(path: str, value: Any, match: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b"[]", b"null", b"1e400", b"[" * 100_000, b'{"schema": "agt.claim/1"}', b'{"schema": "agt.claim/2"}'],
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"1e400",
+        b"[" * 100_000,
+        b'{"schema": "agt.claim/1"}',
+        b'{"schema": "agt.claim/2"}',
+        b'{"schema": "agt.claim/3"}',
+    ],
 )
 def test_what_is_no_claim_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="claim"):
@@ -275,6 +303,39 @@ class TestAnEarlierForm:
         unproved = claim_of(queries=9, accounting="paper", reasons=("e",)).written()
         then = read_claim(json.dumps(as_earlier_claim(json.loads(unproved.content))).encode())
         assert (then.proved, then.reasons) == (False, None)
+
+
+class TestDeclarationsAsText:
+    """Claims of version 0.8.0, of which declarations alone are sentences."""
+
+    def earlier(self, **changes: Any) -> dict[str, Any]:
+        text = {"condition": "c", "why": "the size is public", "broken_by": "it was counted"}
+        return {**json.loads(claimed().content), "schema": "agt.claim/2", "declared": [text], **changes}
+
+    def test_everything_else_is_read_as_fields(self) -> None:
+        now, then = claimed(), read_claim(json.dumps(self.earlier()).encode())
+        assert replace(then, declared=now.declared) == now
+        assert (then.of_earlier_form, then.declared_in_words, now.declared_in_words) == (False, True, False)
+
+    def test_what_was_declared_is_kept_as_text(self) -> None:
+        (known,) = read_claim(json.dumps(self.earlier()).encode()).declared or ()
+        assert (known.condition, known.fact.code) == ("c", "declared_in_words")
+        assert (known.fact.sentence, known.fact.broken_by) == ("the size is public", "it was counted")
+
+    @pytest.mark.parametrize(
+        ("changes", "match"),
+        [
+            ({"declared": [{"condition": "c", "why": "the size is public"}]}, "what would break it"),
+            ({"declared": [{"condition": "c", "why": "x", "broken_by": "y", "secret": 1}]}, "recorded as text"),
+            ({"declared": [{"why": "the size is public", "broken_by": "it was counted"}]}, "condition"),
+            ({"declared": "the size is public"}, "agt.claim/2"),
+            ({"releases": 2000}, "more than its guarantee proves"),
+            ({"secret": 1}, "secret"),
+        ],
+    )
+    def test_others_are_refused(self, changes: dict[str, Any], match: str) -> None:
+        with pytest.raises(ConfigError, match=match):
+            read_claim(json.dumps(self.earlier(**changes)).encode())
 
 
 class TestCurves:

@@ -23,7 +23,9 @@ BENEATH = {
         "agt.store",
         "agt.targets",
         "agt.facts",
+        "agt.fact_sentences",
         "agt.sentences",
+        "agt.templates",
     ),
     *("agt.data.records", "agt.data.ids", "agt.data.arrays", "agt.data.population", "agt.relations.names", "agt.sentences"),
 }

@@ -60,7 +60,7 @@ def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, An
     fact = Embeddings(path=path, classes=("0", "1"), **settings).load().preprocessing
     assert fact.held is held
     center = fact.facts[0]
-    assert ("dataset.public_scaling=true" in center.why) == (center.standing is not Standing.PROVED)
+    assert ("dataset.public_scaling=true" in center.sentence) == (center.standing is not Standing.PROVED)
     assert bool(center.broken_by) == ("public_scaling" in settings)
     found = Embeddings(path=path, **settings).load().preprocessing
     assert not found.held

@@ -63,7 +63,7 @@ def test_a_range_read_off_the_records_is_read_off_those_that_stay(table: Callabl
     parted = part(table(FOUND), gone("p00"))
     assert parted.rest.settled["ranges"] == {"age": (21.0, 58.0)}
     assert parted.untouched.standing is Standing.VOID
-    assert "class or a range" in parted.untouched.why
+    assert "class or a range" in parted.untouched.sentence
     filtered = table(FOUND).load()
     kept = replace(filtered, train=filtered.train.take(filtered.train.ids != "p00"))
     assert kept.digest != parted.rest.digest  # what taking rows out afterwards would give
@@ -80,7 +80,7 @@ def test_untouched_where_constants_were_compared(table: Callable[..., Table]) ->
 def test_what_was_marked_as_read_off_the_records_is_never_untouched(table: Callable[..., Table]) -> None:
     parted = part(table({**STATED, "from_data": ("age",)}), gone("p01"))
     assert parted.untouched.standing is Standing.VOID
-    assert "'age'" in parted.untouched.why
+    assert "'age'" in parted.untouched.sentence
     deleted = part(table({**STATED, "from_data": ("age",)}, without=("p01",)), gone("p01"))
     assert deleted.rest.digest == parted.rest.digest  # the range itself is written down
 
@@ -142,9 +142,9 @@ def test_a_source_that_knows_nothing_of_it() -> None:
 
     class Derived(Blobs):
         def load(self) -> Dataset:
-            from agt.facts import grounds, void
+            from agt.facts import grounds, not_held
 
-            return replace(super().load(), preprocessing=grounds(void("scaled by the largest")))
+            return replace(super().load(), preprocessing=grounds(not_held("own_words", text="scaled by the largest")))
 
     with pytest.raises(DataError, match="delete the erased records from the data"):
         part(Derived(center=1, std=1, n_train=20), gone(loaded.train.ids[3]))

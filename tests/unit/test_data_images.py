@@ -230,7 +230,9 @@ def test_held_out_classes_as_in_octmnist(medmnist_file: Write, monkeypatch: pyte
     assert dataset.pretrain.public.all()
     assert not dataset.train.public.any()
     assert np.bincount(dataset.test.labels).tolist() == [4, 4], "the test set is not thinned"
-    assert "0.4 of class 3" in dataset.selection.why
+    ids = dataset.selection.facts[0]
+    assert ids.code == "ids_by_content_of_classes_thinned"
+    assert ids.values == {"classes": ("2", "3"), "rates": ("3=0.4",), "key": "keep"}
 
 
 def test_queries(medmnist_file: Write, tmp_path: Path) -> None:

@@ -465,7 +465,7 @@ def mine(tmp_path: Path, **given: Any) -> Table:
 def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...], says: str) -> None:
     grounds = mine(tmp_path, from_data=marked).load().preprocessing
     assert grounds.standing is Standing.VOID
-    assert re.search(says, " ".join(fact.why for fact in grounds.facts))
+    assert re.search(says, " ".join(fact.sentence for fact in grounds.facts))
     assert mine(tmp_path).load().preprocessing.standing is Standing.DECLARED
 
 

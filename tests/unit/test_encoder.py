@@ -19,7 +19,7 @@ from agt.data.dataset import Dataset
 from agt.data.images import MedMnist
 from agt.data.records import DataError, Records
 from agt.errors import DataMissing
-from agt.facts import grounds, void
+from agt.facts import grounds, not_held
 from agt.models.box import start_from
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
@@ -253,7 +253,7 @@ def test_condition_e_fails_where_the_encoder_is_not_public(dataset: Dataset, con
     fact = encode(config, both)[0].preprocessing
     assert not fact.held
     assert f"private records such as '{dataset.pretrain.ids[0]}' also took part" in fact.why
-    already = replace(dataset, preprocessing=grounds(void("means of private records")))
+    already = replace(dataset, preprocessing=grounds(not_held("own_words", text="means of private records")))
     fact = encode(config, already)[0].preprocessing
     assert not fact.held
     assert fact.why.startswith("means of private records")

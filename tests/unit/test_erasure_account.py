@@ -12,7 +12,7 @@ from unit.test_claims import bare, change
 
 from agt import __version__
 from agt.errors import ConfigError
-from agt.facts import declared, proved, void
+from agt.facts import declared, not_held, proved
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import TEMPLATES, Remark
 from agt_cli.unlearn import account as account_module
@@ -34,7 +34,7 @@ from agt_cli.unlearn.account_md import account_lines, account_markdown, exceptio
 BEFORE, AFTER, LOG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}", f"3:{'c' * 64}"
 NEWTON = Promise(
     "newton", False, 1.0, 1e-4, False, (Remark("close", {"eps": 1.0, "delta": 1e-4}),),
-    (proved("the residual is bounded"), void("it is independent of noise"), declared("rows are short", "one is longer")),
+    (proved("noise_exact"), not_held("residual_depends_on_noise"), declared("marked_public")),
 )  # fmt: skip
 RETRAIN = Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),))
 CERTIFICATE = Promise("certificate", True, 0.0, 0.0, True, (Remark("answers_as_retrained"),))
@@ -95,7 +95,7 @@ def test_every_value_of_a_remark_by_name() -> None:
     counts |= {"runs", "folders", "rows", "erased", "forgotten", "before", "after"}
     numbers = {"within", "distance", "retrained", "eps", "delta", "mu", "residual", "spent", "total"}
     names = {"relation", "certificate", "mechanism", "output", "stages"}
-    texts = {"why", "error", "text"}  # a fact's reason, an error's message, a sentence of an earlier version
+    texts = {"fact", "error", "text"}  # what does not hold, an error's message, a sentence of an earlier version
     found = {name for template in TEMPLATES.values() for _, name, _, _ in Formatter().parse(template) if name}
     assert found == counts | numbers | names | texts
 
@@ -103,14 +103,16 @@ def test_every_value_of_a_remark_by_name() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("schema", "agt.erasure/3", "version 'agt.erasure/3'"),
+        ("schema", "agt.erasure/4", "version 'agt.erasure/4'"),
         ("removal.promise.eps", math.nan, "NaN is no number"),
         ("removal.promise.eps", -1.0, "eps"),
         ("removal.promise.exact", True, "no guarantee of exactness"),
         ("removal.promise.terms", [], "terms"),
         ("removal.promise.adaptive", "any", "adaptive"),
         ("removal.promise.assumptions.1.standing", "assumed", "standing"),
-        ("removal.promise.assumptions.2.broken_by", "", "what would break it"),
+        ("removal.promise.assumptions.2.code", "noise_exact", "what would break it"),
+        ("removal.promise.assumptions.1.code", "nothing", "no sentence about a fact has this code"),
+        ("removal.promise.assumptions.0.values", {"text": "held"}, "expected the values"),
         ("removal.promise.method", "certificate", "nothing pending"),
         ("removal.records", 19, "without the removed"),
         ("state.records_after", 81, "without the removed"),
@@ -135,7 +137,16 @@ def test_other_accounts_are_refused(path: str, value: Any, match: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.erasure/1"}', b'{"schema": "agt.erasure/2"}'],
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        b'{"schema": "agt.erasure/1"}',
+        b'{"schema": "agt.erasure/2"}',
+        b'{"schema": "agt.erasure/3"}',
+    ],
 )
 def test_what_is_no_account_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="account"):
@@ -260,7 +271,7 @@ def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_te
     promise = account.removal.promise
     assert (promise.method, promise.requests, promise.eps, promise.delta) == ("newton", "oblivious", 1.0, 1e-4)
     assert (account.removal.budget, account.training) == (RemovalBudget(0.1, 0.5), 3.5)
-    assert recorded_in_words(account) == 7
+    assert recorded_in_words(account) == 8
     page = account_markdown(account)
     assert all(text in page for text in ("One step.", "released", "copies that somebody took", "ids and rows"))
     assert read_account(account.content) == account

@@ -1,5 +1,6 @@
 """Proved, declared, not held: facts, what columns are taken to mean, and conditions as weak as their weakest fact."""
 
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -9,29 +10,84 @@ import pytest
 from agt.certificates.conditions import Condition, declarations, weaker
 from agt.data.ids import counts_rows
 from agt.data.labelled import Declared, dataset_of
-from agt.data.meanings import classes_fact, id_facts, size_fact, split_fact
-from agt.facts import Declaration, Fact, Grounds, Standing, declared, grounds, proved, void
+from agt.data.meanings import classes_fact, id_facts, split_fact
+from agt.facts import (
+    Declaration,
+    Fact,
+    Grounds,
+    Standing,
+    declared,
+    fact_of,
+    grounds,
+    grounds_of,
+    not_held,
+    proved,
+)
 
-SAID = declared("the list is public (dataset.classes)", "it was read off the records")
+SAID = declared("classes_public", setting="dataset.classes")
 
 
-def test_a_declaration_says_what_would_break_it_and_nothing_else_does() -> None:
+@pytest.mark.parametrize(
+    ("standing", "code", "values", "match"),
+    [
+        (Standing.DECLARED, "batches_by_hash", {}, "what would break it"),
+        (Standing.PROVED, "classes_public", {"setting": "dataset.classes"}, "what would break it"),
+        (Standing.VOID, "marked_public", {}, "what would break it"),
+        (Standing.PROVED, "own_words", {"text": ""}, "says nothing"),
+        (Standing.DECLARED, "declared_in_own_words", {"text": "rows are short", "broken_by": ""}, "says nothing"),
+        (Standing.PROVED, "nobody_wrote_this", {}, "no sentence about a fact"),
+        (Standing.PROVED, "grid_dense", {}, r"expected the values \['last'\], got \[\]"),
+        (Standing.PROVED, "grid_dense", {"last": 4, "first": 0}, "expected the values"),
+        (Standing.PROVED, "margins_clipped", {"clip": "wide", "edits": 3}, "of another type"),
+        (Standing.VOID, "one_sided", {"relation": "no such relation"}, "of another type"),
+        ("held", "batches_by_hash", {}, "held"),
+    ],
+)
+def test_no_fact_without_its_sentence_and_a_declaration_says_what_would_break_it(
+    standing: Any, code: str, values: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        Fact(standing, code, values)
+
+
+def test_a_declaration_names_the_setting_and_nothing_else_does() -> None:
+    assert SAID.setting == "dataset.classes"
+    assert not_held("classes_found", setting="dataset.classes").setting is None
+    assert declared("marked_public").setting is None
+
+
+def test_a_fact_of_a_fact_is_read_back_from_json() -> None:
+    nested = declared("read_as_before_as_declared", declaration=SAID)
+    missing = not_held("features_read_off_records", missing=(not_held("grid_sparse"), not_held("not_assessed")))
+    for fact in (nested, missing, proved("digits_used", digits=("0", "1"))):
+        assert fact_of(json.loads(json.dumps(asdict(fact)))) == fact
+    assert nested.broken_by == SAID.broken_by
+    assert missing.sentence.endswith("between neighbours; the run does not say whether it holds")
+
+
+def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_text() -> None:
+    recorded = {"facts": [
+        {"standing": "not held", "why": "nobody said", "broken_by": ""},
+        {"standing": "declared", "why": "the list is public", "broken_by": "it was read off the records"},
+    ]}  # fmt: skip
+    missing, said = grounds_of(recorded).facts
+    assert (missing.standing, missing.code, missing.sentence) == (Standing.VOID, "in_words", "nobody said")
+    assert (said.standing, said.code) == (Standing.DECLARED, "declared_in_words")
+    assert (said.sentence, said.broken_by) == ("the list is public", "it was read off the records")
+    assert missing.in_words
+    assert said.in_words
     with pytest.raises(ValueError, match="what would break it"):
-        Fact(Standing.DECLARED, "the list is public")
-    with pytest.raises(ValueError, match="what would break it"):
-        Fact(Standing.PROVED, "by construction", "nothing")
-    with pytest.raises(ValueError, match="what would break it"):
-        proved("")
-    with pytest.raises(ValueError, match="held"):
-        Fact("held", "as before")  # type: ignore[arg-type]
+        grounds_of({"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]})
+    with pytest.raises(ValueError, match="recorded as text"):
+        grounds_of({"facts": [{"standing": "proved", "why": "it holds", "broken_by": "", "code": "grid_dense"}]})
 
 
 @pytest.mark.parametrize(
     ("facts", "standing"),
     [
-        ((proved("x"),), Standing.PROVED),
-        ((proved("x"), SAID), Standing.DECLARED),
-        ((void("z"), proved("x"), SAID), Standing.VOID),
+        ((proved("own_words", text="x"),), Standing.PROVED),
+        ((proved("own_words", text="x"), SAID), Standing.DECLARED),
+        ((not_held("own_words", text="z"), proved("own_words", text="x"), SAID), Standing.VOID),
     ],
 )
 def test_grounds_stand_as_their_weakest_fact(facts: tuple[Fact, ...], standing: Standing) -> None:
@@ -41,24 +97,24 @@ def test_grounds_stand_as_their_weakest_fact(facts: tuple[Fact, ...], standing: 
 
 
 def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> None:
-    found = grounds(proved("by construction"), SAID, void("nobody said"))
+    found = grounds(proved("own_words", text="by construction"), SAID, not_held("own_words", text="nobody said"))
     assert found.why == (
-        "nobody said; declared: the list is public (dataset.classes); broken if it was read off the records; "
+        "nobody said; declared: the list of classes is public (dataset.classes); broken if it was read off the records; "
         "by construction"
     )
     assert found.missing == "nobody said"
-    assert found.declarations == ("the list is public (dataset.classes); broken if it was read off the records",)
+    assert found.declarations == (SAID,)
     with pytest.raises(ValueError, match="at least one fact"):
         Grounds(())
 
 
 def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
-    condition = Condition("e", "public preprocessing and choices", grounds(proved("a formula"), SAID))
+    condition = Condition("e", "public preprocessing and choices", grounds(proved("own_words", text="a formula"), SAID))
     assert Condition.of(condition.as_json()) == condition
     told = condition.as_json()
     assert (told["standing"], told["held"]) == ("declared", True)
-    (known,) = declarations([condition, Condition("a", "dense grid", grounds(proved("dense")))])
-    assert known == Declaration("e", SAID.why, SAID.broken_by)
+    (known,) = declarations([condition, Condition("a", "dense grid", grounds(proved("own_words", text="dense")))])
+    assert known == Declaration("e", SAID)
     with pytest.raises((KeyError, TypeError, ValueError)):
         Condition.of({"letter": "e", "name": "x", "held": True, "why": "y"})  # of an older record: it says less
     assert asdict(condition.grounds)["facts"][1]["standing"] == "declared"
@@ -110,30 +166,38 @@ OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
 
 
 @pytest.mark.parametrize(
-    ("told", "standings", "words"),
+    ("told", "facts"),
     [
-        ((None, OWN, None, None, None, False), [Standing.PROVED], ""),
-        (("id", OWN, None, None, None, False), [Standing.DECLARED], "row number"),
-        (("id", ROWS, None, None, None, False), [Standing.VOID], "dataset.id_permanent=true"),
-        (("id", ROWS, None, None, None, True), [Standing.DECLARED], "row number"),
-        ((None, OWN, "person", ROWS, None, False), [Standing.PROVED, Standing.VOID], "dataset.unit"),
-        ((None, OWN, None, None, "public", False), [Standing.PROVED, Standing.DECLARED], "somebody's private one"),
+        ((None, OWN, None, None, None, False), [(Standing.PROVED, "ids_by_content")]),
+        (("id", OWN, None, None, None, False), [(Standing.DECLARED, "column_names_records")]),
+        (("id", ROWS, None, None, None, False), [(Standing.VOID, "column_counts_rows")]),
+        (("id", ROWS, None, None, None, True), [(Standing.DECLARED, "column_names_records_for_good")]),
+        (
+            (None, OWN, "person", ROWS, None, False),
+            [(Standing.PROVED, "ids_by_content"), (Standing.VOID, "column_counts_rows")],
+        ),
+        (
+            (None, OWN, "person", OWN, None, False),
+            [(Standing.PROVED, "ids_by_content"), (Standing.DECLARED, "column_names_units")],
+        ),
+        (
+            (None, OWN, "person", ROWS, None, True),
+            [(Standing.PROVED, "ids_by_content"), (Standing.DECLARED, "column_names_units_for_good")],
+        ),
+        (
+            (None, OWN, None, None, "public", False),
+            [(Standing.PROVED, "ids_by_content"), (Standing.DECLARED, "column_marks_public")],
+        ),
     ],
 )
-def test_ids_are_proved_declared_or_void(told: tuple[Any, ...], standings: list[Standing], words: str) -> None:
-    facts = id_facts(*told)
-    assert [fact.standing for fact in facts] == standings
-    assert words in f"{facts[-1].why} {facts[-1].broken_by}"
+def test_ids_are_proved_declared_or_not_held(told: tuple[Any, ...], facts: list[tuple[Standing, str]]) -> None:
+    assert [(fact.standing, fact.code) for fact in id_facts(*told)] == facts
 
 
-def test_splits_classes_and_sizes_that_people_state_are_declared() -> None:
-    assert split_fact(None, 0.25, "split").standing is Standing.PROVED
-    given = split_fact("column 'fold' (dataset.split)", 0.25, "split")
-    assert given.standing is Standing.DECLARED
-    assert "drawn from the whole set" in given.broken_by
+def test_lists_of_classes_that_people_state_are_declared_and_hashed_splits_are_proved() -> None:
+    assert split_fact(0.25, "split").standing is Standing.PROVED
     assert classes_fact(False).standing is Standing.VOID
     assert classes_fact(True).standing is Standing.DECLARED
-    assert "just their number" in size_fact("the normaliser 448").broken_by
 
 
 def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> None:
@@ -141,19 +205,21 @@ def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> 
         return Condition("b", "alone", grounds(fact))
 
     for then, now, expected in (
-        (void("batches of 8"), SAID, Standing.VOID),
-        (SAID, void("edited"), Standing.VOID),
-        (SAID, proved("by hash"), Standing.DECLARED),
-        (proved("by hash"), proved("by hash"), Standing.PROVED),
+        (not_held("own_words", text="batches of 8"), SAID, Standing.VOID),
+        (SAID, not_held("own_words", text="edited"), Standing.VOID),
+        (SAID, proved("own_words", text="by hash"), Standing.DECLARED),
+        (proved("own_words", text="by hash"), proved("own_words", text="by hash"), Standing.PROVED),
     ):
         (found,) = weaker([one(then)], [one(now)])
         assert found.standing is expected
-    assert weaker([], [one(proved("x"))])[0].standing is Standing.VOID, "a record that is silent proves nothing"
+    assert weaker([], [one(proved("own_words", text="x"))])[0].standing is Standing.VOID, (
+        "a record that is silent proves nothing"
+    )
 
 
 def test_no_declaration_of_either_assessment_is_lost() -> None:
     """A claim lists what the run declared and what is declared today, each once."""
-    more, other = declared("the test records are public", "one is private"), declared("the size is public", "it is not")
+    more, other = declared("marked_public"), declared("size_public", size=80.0, setting="declared.size")
     then, now = Condition("e", "choices", grounds(SAID, more)), Condition("e", "choices", grounds(SAID, other))
     (found,) = weaker([then], [now])
     assert found.grounds.facts == (SAID, more, other)
@@ -164,4 +230,4 @@ def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_
     x, y, ids = np.arange(40.0).reshape(20, 2), np.arange(20) % 2, np.random.default_rng(0).permutation(20)
     dataset, _ = dataset_of(x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids)
     assert dataset.selection.held is said
-    assert any("the ids given count rows" in fact.why for fact in dataset.selection.facts) is not said
+    assert ("names_count_rows" in [fact.code for fact in dataset.selection.facts]) is not said

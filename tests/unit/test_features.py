@@ -41,7 +41,7 @@ from agt_cli.commands.tune import TuningData, choices, neighbours
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 
-HELD = grounds(proved("for a test"))
+HELD = grounds(proved("own_words", text="for a test"))
 
 
 def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:
@@ -124,7 +124,7 @@ def test_whitening_makes_the_public_rows_round() -> None:
         spread = np.cov((unit @ fm.whitening).T, bias=True)
         assert spread / spread[0, 0] == pytest.approx(np.eye(6), abs=1e-5)
         assert [fact.standing for fact in fm.public] == [Standing.PROVED, Standing.DECLARED]
-        assert "are public without their labels" in fm.public[1].why
+        assert "are public without their labels" in fm.public[1].sentence
 
 
 FEW = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
@@ -378,9 +378,9 @@ def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None
     for config in (LANDMARKS, replace(LANDMARKS, whiten=0.5)):
         facts = FeatureMap.of(config, tabled()).public
         (said,) = [fact for fact in facts if fact.standing is Standing.DECLARED]
-        assert "the test records" in said.why
-        assert "some of which are landmarks and published with weights" in said.why
-        assert ("whitens" in said.why) == bool(config.whiten)
+        assert "the test records" in said.sentence
+        assert "some of which are landmarks and published with weights" in said.sentence
+        assert ("whitens" in said.sentence) == bool(config.whiten)
 
 
 # -- asking for them -----------------------------------------------------------------------------------------------------

@@ -44,15 +44,15 @@ def test_each_masking_says_what_it_does_not_hold():
     assert not of_loss.adaptive
     assert not of_loss.proved
     assert of_loss.terms[0] == Remark("close_as_published", {"eps": 1.0, "delta": 1e-4})
-    assert any(fact.standing is Standing.VOID and "independent" in fact.why for fact in of_loss.assumptions)
+    assert any(fact.standing is Standing.VOID and "independent" in fact.sentence for fact in of_loss.assumptions)
     assert Remark("proof_has_gap") in of_loss.terms
     of_output = promise(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
     assert of_output.adaptive
     assert of_output.proved
     assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
     assert of_output.terms[0] == Remark("close", {"eps": 1.0, "delta": 1e-4})
-    assert not any("independent of the random term" in fact.why for fact in of_output.assumptions)
-    assert any("drawn anew" in fact.why and fact.standing is Standing.PROVED for fact in of_output.assumptions)
+    assert not any("independent of the random term" in fact.sentence for fact in of_output.assumptions)
+    assert any("drawn anew" in fact.sentence and fact.standing is Standing.PROVED for fact in of_output.assumptions)
     squares = promise(SQUARES, 1e-9, 5.0)
     assert squares.exact
     assert [term.code for term in squares.terms] == ["near_retrained", "near_minimiser"]
@@ -140,7 +140,7 @@ def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
 def test_a_seed_is_a_simulation():
     for masking in ("loss", "output"):
         made = promise(RemovalConfig(masking=masking, seed=1), 0.01, 5.0)
-        assert any("simulation" in fact.why and fact.standing is Standing.VOID for fact in made.assumptions)
-        assert not any("drawn anew" in fact.why for fact in made.assumptions)
+        assert any("simulation" in fact.sentence and fact.standing is Standing.VOID for fact in made.assumptions)
+        assert not any("drawn anew" in fact.sentence for fact in made.assumptions)
         assert not made.proved
         assert made.terms[0].code == ("close_as_published" if masking == "loss" else "close_without_seed")

@@ -14,7 +14,7 @@ from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scal
 from agt.numeric import SeededRandomness, SystemRandomness, mills_delta
 
 WEIGHTS = ReleaseWeights(mu=1.0)
-HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
+HELD = tuple(Condition(letter, "x", grounds(proved("own_words", text="y"))) for letter in "abcdefg")
 
 
 def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:

@@ -15,7 +15,7 @@ from agt.certificates.conditions import Condition
 from agt.data.arrays import gathered
 from agt.data.records import UNANSWERED
 from agt.errors import ConfigError
-from agt.facts import grounds, proved, void
+from agt.facts import grounds, not_held, proved
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Exhausted, Ledger, Questions
 from agt.ledger.lots import LotPayer
@@ -33,8 +33,10 @@ from agt.numeric import SeededRandomness
 from agt.release import LabelRelease, drawn_now
 from agt.settings import RelationConfig
 
-HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
-BROKEN = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == "c" else c for c in HELD)
+HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds"))) for letter in "abcdefg")
+BROKEN = tuple(
+    replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == "c" else c for c in HELD
+)
 QUERIES = np.zeros((4, 2))
 RESPONSE = RandomizedResponse(eps=20.0)
 RELATION = RelationConfig("add_remove")

@@ -12,7 +12,7 @@ from synthetic import make_records, make_training
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
-from agt.facts import grounds, proved, void
+from agt.facts import grounds, not_held, proved
 from agt.models import ensemble as ensembles
 from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
@@ -40,7 +40,9 @@ def people(seed: int = 0) -> Records:
 
 
 def problem(certificate: Any, records: Records, size: float | None = 80.0, **training: Any) -> Problem:
-    dataset = Dataset("people", ("0", "1"), records, people(1), size, {}, *2 * [grounds(proved("made here"))])
+    dataset = Dataset(
+        "people", ("0", "1"), records, people(1), size, {}, *2 * [grounds(proved("own_words", text="made here"))]
+    )
     settings = Settings(
         model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxKind) else ()),
         training=make_training(epochs=4, **training),
@@ -50,7 +52,7 @@ def problem(certificate: Any, records: Records, size: float | None = 80.0, **tra
         certificate=certificate,
         ensemble=EnsembleConfig(members=4),
         noise=None,
-        choices=void("a test"),
+        choices=not_held("own_words", text="a test"),
     )
     return Problem(dataset, settings)
 

@@ -10,7 +10,7 @@ import pytest
 from agt.data.dataset import Dataset
 from agt.data.records import Records, records
 from agt.errors import ConfigError
-from agt.facts import Standing, declared, grounds, proved, void
+from agt.facts import Standing, declared, grounds, not_held, proved
 from agt.mechanisms.guarantees import GaussianDP
 from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
@@ -36,7 +36,16 @@ def rows(n: int, seed: int, name: str = "p") -> Records:
 
 
 def dataset(private: Records, test: Records, size: float | None = 400) -> Dataset:
-    return Dataset("toy", ("0", "1"), private, test, size, {}, grounds(proved("ids")), grounds(proved("constants")))
+    return Dataset(
+        "toy",
+        ("0", "1"),
+        private,
+        test,
+        size,
+        {},
+        grounds(proved("own_words", text="ids")),
+        grounds(proved("own_words", text="constants")),
+    )
 
 
 def settings(certificate: Any = None, **training: Any) -> Settings:
@@ -50,7 +59,7 @@ def settings(certificate: Any = None, **training: Any) -> Settings:
         certificate=certificate or ErmKind(),
         ensemble=EnsembleConfig(),
         noise=None,
-        choices=void("nobody said"),
+        choices=not_held("own_words", text="nobody said"),
     )
 
 
@@ -115,7 +124,9 @@ def test_what_cannot_be_compared_is_refused(change: dict[str, Any], text: str) -
 
 
 def test_features_that_depend_on_private_records_are_refused() -> None:
-    data = replace(dataset(rows(400, 1, "t"), rows(120, 2)), preprocessing=grounds(void("a range is private")))
+    data = replace(
+        dataset(rows(400, 1, "t"), rows(120, 2)), preprocessing=grounds(not_held("own_words", text="a range is private"))
+    )
     with pytest.raises(ConfigError, match="depend on private records: a range is private"):
         Candidate.of(data, settings(), data.test)
 
@@ -175,16 +186,16 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
 
 def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
     source: Any = None
-    now, said = dataset(rows(400, 1, "t"), rows(120, 2)), declared("chosen on public data", "a private one took part")
+    now, said = dataset(rows(400, 1, "t"), rows(120, 2)), declared("settings_of_recipe")
     about = chosen_from("test", now, source)
     assert still_chosen(said, about, now, source).standing is Standing.DECLARED
-    assert about.digest in still_chosen(said, about, now, source).why
+    assert about.digest in still_chosen(said, about, now, source).sentence
     neighbour = dataset(rows(399, 1, "t"), rows(120, 2))
     assert still_chosen(said, about, neighbour, source) == still_chosen(said, about, now, source)
     other = dataset(rows(400, 1, "t"), rows(120, 3))
     fact = still_chosen(said, about, other, source)
     assert fact.standing is Standing.VOID
-    assert "these are other rows" in fact.why
+    assert "these are other rows" in fact.sentence
     assert still_chosen(said, None, other, source) == said
     assert still_chosen(fact, about, now, source) == fact, "what is void stays so"
     assert still_chosen(said, ChosenFrom("gone.csv", "x"), now, source).standing is Standing.DECLARED

@@ -1,0 +1,66 @@
+"""Sentences made of a code and its values, by templates that name the values.
+
+A record holds codes and values; a sentence is made where it is shown, and is never compared,
+searched or stored. agt/fact_sentences.py has the templates of facts, agt/unlearning/sentences.py
+those of removals.
+"""
+
+from collections.abc import Callable, Mapping
+from string import Formatter
+from typing import Any
+
+from agt.errors import counted, few
+
+IN_WORDS = "in_words"
+"""Code of what an earlier version recorded as text: it is shown as it is, and nothing checks it."""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "people": lambda count: counted(count, "person", "people"),
+    "few": few,
+    "listed": _listed,
+}
+"""How a value is written, beside what Python's own format specifications say."""
+
+
+class _SentenceFormatter(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        own = FORMATS.get(format_spec)
+        return super().format_field(value, format_spec) if own is None else own(value)
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """Return the sentence that a template makes of values."""
+    return _SentenceFormatter().vformat(template, (), values)
+
+
+def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any]) -> None:
+    """Refuse other values than those that the templates of a code take together.
+
+    Raises:
+        ValueError: a value is missing, unknown or of another type.
+    """
+    parts = [part for template in templates for part in Formatter().parse(template)]
+    names = {name for _, name, _, _ in parts if name is not None}
+    if names != values.keys():
+        raise ValueError(f"{code}: expected the values {sorted(names)}, got {sorted(values)}")
+    try:
+        for template in templates:
+            fill(template, values)
+    except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
+        raise ValueError(f"{code}: a value is of another type ({error})") from None
+
+
+def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
+    """Add templates to those of a room.
+
+    Raises:
+        ValueError: there is a sentence of that code already.
+    """
+    if both := templates.keys() & known.keys():
+        raise ValueError(f"sentences of these codes are there already: {sorted(both)}")
+    known.update(templates)
