@@ -12,13 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agt.account import Ledger
     from agt.api import Answers, Fitted, Published, fit, load
     from agt.data.labelled import Declared
     from agt.data.records import DataError
     from agt.data.table import Columns
     from agt.distributed import together
-    from agt.errors import AgtError, ConfigError, UnsoundError
+    from agt.errors import AgtError, ConfigError, PrivacySumError, PrivacySumWarning, UnsoundError
     from agt.estimator import CertifiedClassifier, PrivateClassifier
+    from agt.ledger.process import accounting
     from agt.mechanisms.argmax import NoisyArgmax
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
@@ -42,24 +44,30 @@ __all__ = [
     "Declared",
     "Fitted",
     "GaussianMargin",
+    "Ledger",
     "NoisyArgmax",
+    "PrivacySumError",
+    "PrivacySumWarning",
     "PrivateClassifier",
     "Published",
     "RandomizedResponse",
     "UnsoundError",
+    "accounting",
     "afford",
     "fit",
     "load",
     "together",
 ]
 _HOMES = {
+    "agt.account": ("Ledger",),
     "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
     "agt.data.labelled": ("Declared",),
     "agt.data.table": ("Columns",),
     "agt.data.dataset": ("DataError",),
     "agt.distributed": ("together",),
-    "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
+    "agt.errors": ("AgtError", "ConfigError", "PrivacySumError", "PrivacySumWarning", "UnsoundError"),
     "agt.estimator": ("CertifiedClassifier", "PrivateClassifier"),
+    "agt.ledger.process": ("accounting",),
     "agt.mechanisms.argmax": ("NoisyArgmax",),
     "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
     "agt.mechanisms.planning": ("Budget", "afford"),

@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
+from agt.account import Ledger, total_so_far
 from agt.api import Answers, Fitted, OnProgress, Published, fit, untrained_head
 from agt.data.labelled import Declared
 from agt.data.table import Columns
-from agt.errors import AgtError
+from agt.errors import AgtError, PrivacySumError
+from agt.ledger.process import PROCESS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.portable import Portable
@@ -38,6 +40,8 @@ def _value_errors() -> Iterator[None]:
     """Errors as scikit-learn's own estimators raise them."""
     try:
         yield
+    except PrivacySumError:
+        raise
     except AgtError as error:
         raise ValueError(str(error)) from error
 
@@ -192,11 +196,16 @@ class PrivateClassifier(_Classifier):
         epsilon, delta: of one ``fit``.
         declared: what you say of data and settings, which the claim rests on; what is missing is named.
         columns, features, relation, unit_rows: as in ``agt.fit``.
+        ledger: or its path: that pays for each ``fit``, before anything is drawn. To name it declares that units are people
+            of its population. None: no ledger counts; a second fit on some of the same people warns with the total
+            (``PrivacySumWarning``), and is refused in a search or a cross-validation (``PrivacySumError``).
 
     Attributes:
         classes_: [C] the label values.
         n_features_in_: features of a record, or columns of its data frame.
         columns_: how data frames are coded; None: they are not.
+        total_guarantee_: where the ledger's counter stands after this fit; without one, what releases of this process about
+            some of the same people cost together.
         released_: the weights, with the public features in front of them.
         guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
 
@@ -210,6 +219,7 @@ class PrivateClassifier(_Classifier):
     features: str | Mapping[str, Any] | None = None
     relation: RelationName = "add_remove"
     unit_rows: int = 1
+    ledger: Ledger | str | Path | None = None
 
     def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateClassifier":
         """Train, and release the weights.
@@ -220,14 +230,17 @@ class PrivateClassifier(_Classifier):
             units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
 
         Raises:
-            ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
+            ValueError: a declaration that the claim rests on is missing, data or settings that cannot be used, or the
+                ledger's budget does not hold it.
+            PrivacySumError: it is a second fit on some of the same people where that is refused; nothing was drawn.
         """
         X, y, columns = self._training(X, y, units)
         given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
         with _value_errors():
             model = untrained_head(X, y, columns=columns, units=units, **given)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
-            self.released_: Portable = model.release_weights(mechanism, self.delta)
+            self.released_: Portable = model.release_weights(mechanism, self.delta, ledger=self.ledger)
+            self.total_guarantee_ = total_so_far(self.ledger, model.owner)
         self._values: np.ndarray = model.classes
         self.columns_, self.classes_ = columns, np.sort(model.classes)
         return self
@@ -254,6 +267,16 @@ class PrivateClassifier(_Classifier):
         check_is_fitted(self, "released_")
         shares = np.maximum(shares_of_leads(self.released_.margins(self._queries(X))), 0)
         return (shares / shares.sum(axis=1, keepdims=True))[:, np.argsort(self._values)]
+
+    def __sklearn_clone__(self) -> "PrivateClassifier":
+        """Return an unfitted copy.
+
+        Raises:
+            PrivacySumError: a search or cross-validation asks for it that has fitted once, on no ledger.
+        """
+        if self.ledger is None:
+            PROCESS.check_search()
+        return type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
