@@ -30,7 +30,7 @@ from agt.ledger.process import PROCESS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.portable import Portable
-from agt.models.shares import shares_of_leads
+from agt.models.shares import logistic_shares
 from agt.settings import RelationName
 from agt.unlearning.promise import Removal
 
@@ -263,10 +263,12 @@ class PrivateClassifier(_Classifier):
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """[n, C] the released weights' scores, which ridge regression fits to 0 and 1, as probabilities."""
+        """[n, C] the softmax of released scores, by a slope that was released with them; nothing is spent."""
         check_is_fitted(self, "released_")
-        shares = np.maximum(shares_of_leads(self.released_.margins(self._queries(X))), 0)
-        return (shares / shares.sum(axis=1, keepdims=True))[:, np.argsort(self._values)]
+        slope = self.released_.slope
+        assert slope is not None  # the mechanism that fit takes releases one
+        shares = logistic_shares(slope * self.released_.margins(self._queries(X)))
+        return shares[:, np.argsort(self._values)]
 
     def __sklearn_clone__(self) -> "PrivateClassifier":
         """Return an unfitted copy.

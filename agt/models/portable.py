@@ -69,6 +69,8 @@ class Released(Protocol):
     @property
     def mechanism(self) -> str: ...
     @property
+    def slope(self) -> float | None: ...
+    @property
     def simulated(self) -> bool: ...
 
 
@@ -88,6 +90,7 @@ class Portable:
         words: all that may be said of the release, a line each, the claim first.
         mechanism: the name of what released them.
         brief: the same as ``words`` for a terminal; empty: not recorded, as in releases of earlier versions.
+        slope: of the public link to probabilities (agt/mechanisms/link.py); None: not known, as in what was read back.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Portable:
     words: tuple[str, ...]
     mechanism: str
     brief: tuple[str, ...] = ()
+    slope: float | None = None
 
     @classmethod
     def of(
@@ -137,6 +141,7 @@ class Portable:
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),
+            slope=released.slope,
         )
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
