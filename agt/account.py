@@ -26,8 +26,9 @@ from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sampl
 from agt.ledger.chain import Unit
 from agt.ledger.known import check_same_ledger, recognise
 from agt.ledger.ledger import Ledger as OpenLedger
-from agt.ledger.payer import LedgerPayer, ProtectedPeople
+from agt.ledger.payer import LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
+from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import LEAKS, Allowance
 from agt.settings import RelationConfig, RelationName
 from agt.store import as_json
@@ -48,6 +49,7 @@ class DataOwner:
         people: ``sample_of`` the names of its units; none: a model that was read back.
         hashed: of the same people.
         earlier: digests of the data before records were erased from it.
+        public: its records were declared public, so that nothing has to be counted.
     """
 
     data: str
@@ -57,10 +59,16 @@ class DataOwner:
     people: tuple[str, ...]
     hashed: HashedPeople
     earlier: tuple[str, ...] = ()
+    public: bool = False
 
     @classmethod
     def of_records(
-        cls, dataset: Dataset, relation: RelationConfig, description: object, earlier: tuple[str, ...] = ()
+        cls,
+        dataset: Dataset,
+        relation: RelationConfig,
+        description: object,
+        earlier: tuple[str, ...] = (),
+        public: bool = False,
     ) -> "DataOwner":
         """Return the owner of records that are there.
 
@@ -69,6 +77,7 @@ class DataOwner:
             relation: which datasets are neighbours.
             description: of everything that decides what a release is drawn from; JSON.
             earlier: digests of the data before records were erased.
+            public: its records were declared public.
         """
         train = dataset.train
         content = as_json({"settings": description, "data": dataset.digest})
@@ -80,6 +89,7 @@ class DataOwner:
             people=sample_of(train.units),
             hashed=HashedPeople.of(dataset),
             earlier=earlier,
+            public=public,
         )
 
     @classmethod
@@ -98,12 +108,19 @@ class DataOwner:
             people=(),
             hashed=HashedPeople.of(dataset, run),
             earlier=tuple(map(str, node["earlier"])),
+            public=node.get("public") is True,
         )
 
     @property
     def as_json(self) -> dict[str, Any]:
         """What a saved model keeps of it: no name and no hash of one."""
-        return {"data": self.data, "unit": asdict(self.unit), "run": self.run, "earlier": list(self.earlier)}
+        return {
+            "data": self.data,
+            "unit": asdict(self.unit),
+            "run": self.run,
+            "earlier": list(self.earlier),
+            "public": self.public,
+        }
 
     @property
     def table(self) -> AdmittedTable:
@@ -111,7 +128,7 @@ class DataOwner:
         return AdmittedTable("arrays", self.data, unit=self.unit, before=self.earlier, people=self.people)
 
 
-UNKNOWN_OWNER = {"data": "", "run": "", "unit": {"column": None, "rows": 1}, "earlier": []}
+UNKNOWN_OWNER = {"data": "", "run": "", "unit": {"column": None, "rows": 1}, "earlier": [], "public": False}
 """Of a model that an earlier version saved."""
 
 
@@ -233,7 +250,7 @@ class Ledger:
 
 
 @contextmanager
-def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[LedgerPayer | ProcessPayer]:
+def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[Payer]:
     """Open what a release from Python is paid from.
 
     Args:
@@ -244,7 +261,7 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[L
         ConfigError, CheckError: as ``Ledger.payer``.
     """
     if ledger is None:
-        yield ProcessPayer(owner.hashed)
+        yield NoPayer(Uncounted("call")) if owner.public else ProcessPayer(owner.hashed)
         return
     account = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     with account.payer(owner) as payer:

@@ -124,6 +124,7 @@ class Fitted:
         names: of the data frame's columns that were trained on; queries in a data frame have the same, in any order, unless
             ``columns`` picks them. Empty: there was no data frame.
         earlier: digests of the training data before records were erased from it (``unfit``).
+        public: the training records were declared public (``Declared.public``).
         saved_owner: whose data it was, as ``save`` wrote it; None: it was trained just now.
     """
 
@@ -133,6 +134,7 @@ class Fitted:
     recorded: tuple[Condition, ...] | None = None
     names: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
+    public: bool = False
     saved_owner: DataOwner | None = None
 
     @cached_property
@@ -141,7 +143,8 @@ class Fitted:
         if self.saved_owner is not None:
             return self.saved_owner
         problem = self.model.problem
-        return DataOwner.of_records(problem.dataset, problem.settings.relation, self._description, self.earlier)
+        relation = problem.settings.relation
+        return DataOwner.of_records(problem.dataset, relation, self._description, self.earlier, self.public)
 
     @property
     def _description(self) -> dict[str, Any]:
@@ -411,7 +414,8 @@ def fit(
     how = validate(ComputeConfig, compute or {}, "compute")
     problem = data.problem(neighbours, kind, training, model=head, kgrid=kgrid, compute=how, ensemble=ensemble, learner=own)
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
-    model = Fitted(_kept(problem, on_progress or _silent, checkpoint), data.classes, data.columns, names=names)
+    trained = _kept(problem, on_progress or _silent, checkpoint)
+    model = Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
     for doubt in (*(data.columns.notes(x) if data.columns is not None else ()), *_doubts(model)):
         warnings.warn(doubt, Doubtful, stacklevel=2)
     return model
@@ -436,7 +440,7 @@ def untrained_head(
     data = _Data.of(x, y, declared, columns, neighbours, units=units)
     certificate = ErmKind() if features is None else ErmKind(features=_features(features))
     problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
-    return Fitted(certificate.untrained_head(problem), data.classes, data.columns)
+    return Fitted(certificate.untrained_head(problem), data.classes, data.columns, public=data.declared.public)
 
 
 @dataclass(frozen=True)

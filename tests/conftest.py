@@ -32,6 +32,13 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
+@pytest.fixture(autouse=True)
+def own_releases() -> None:
+    """What one test releases about people is no second release of another's."""
+    if process := sys.modules.get("agt.ledger.process"):
+        process.PROCESS.noted.clear()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of several worker processes one compiles a kernel, and the others find it in the cache."""

@@ -202,8 +202,8 @@ def _so_far(total: PrivacyTotal) -> str:
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "the default settings are a recipe that needs no search; or search on public records, and fit once on the "
-        "private ones"
+        "the default settings are a recipe that needs no search; or search on public records, which "
+        "declared=agt.Declared(public=True) says they are, and fit once on the private ones"
     )
     if total is None:
         return f"a search in several processes would release about the same people in each of them: {advice}"
@@ -223,6 +223,16 @@ def search_under_way() -> object | None:
             search = variables.get("self", variables.get("estimator", search))
         frame = frame.f_back
     return search
+
+
+def _frames_of_agt() -> int:
+    """Return how many frames lie between the caller of this function and who called the library, both included."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 1
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(("agt.", "contextlib")):
+        frame = frame.f_back
+        count += 1
+    return count
 
 
 @contextmanager
@@ -280,7 +290,7 @@ class ProcessPayer:
                 f"losses add up: releases of this process about some of the same people are {total} together (other "
                 "processes are not counted); a ledger counts them within a budget: ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
-                stacklevel=4,
+                stacklevel=_frames_of_agt(),
             )
         return Reservation(wanted)
 
