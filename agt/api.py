@@ -28,6 +28,7 @@ from agt.certificates.conditions import Condition, weaker
 from agt.data.arrays import gathered
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
+from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
@@ -35,7 +36,7 @@ from agt.errors import ConfigError, Doubtful
 from agt.facts import Fact
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer
-from agt.mechanisms.claims import Accounting, Claim, Counting
+from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, problem_of
@@ -75,7 +76,7 @@ RETRAINED = Promise("retrain", True, 0.0, 0.0, False, (Remark("retrained"), Rema
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answers:
     """What a model says of queries, and how many people's data it would take to change that.
 
@@ -89,13 +90,20 @@ class Answers:
     certificates: Certificates
     conditions: tuple[Condition, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"agt.Answers: labels and stable distances of {len(self.labels)} queries, for the data owner\n"
+            f"  {self.certificates.relation}, k = {grid_text(self.certificates.ks)}\n"
+            f"  {conditions_text(self.conditions)}"
+        )
+
     @property
     def stable_distance(self) -> np.ndarray:
         """[n] int64: the largest k of the grid up to which no k people's data can change the label; 0 if there is none."""
         return self.certificates.stable_distance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Published:
     """Labels that were released.
 
@@ -111,8 +119,11 @@ class Published:
     words: tuple[str, ...]
     simulated: bool
 
+    def __repr__(self) -> str:
+        return f"agt.Published: {len(self.labels)} labels by {self.claim.mechanism}\n  {self.words[0]}"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Fitted:
     """A trained model with its bounds.
 
@@ -137,6 +148,20 @@ class Fitted:
     public: bool = False
     saved_owner: DataOwner | None = None
 
+    def __repr__(self) -> str:
+        problem = self.model.problem
+        settings, size = problem.settings, problem.dataset.declared_size
+        declared = "size not declared" if size is None else f"size {size:g} declared"
+        shape = "x".join(map(str, problem.dataset.train.features.shape[1:]))
+        members = settings.ensemble.members
+        voting = f" of {members} members" if members > 1 else ""
+        return (
+            f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
+            f"  model: certificate {settings.certificate.name}{voting}, k = {grid_text(settings.kgrid.ks)}\n"
+            f"  relation: {neighbours_of(settings.relation)}\n"
+            f"  {conditions_text(self.conditions)}"
+        )
+
     @cached_property
     def owner(self) -> DataOwner:
         """Whose data it was trained on, as accounts of what is released know it."""
@@ -157,7 +182,7 @@ class Fitted:
         now = self.model.conditions
         return now if self.recorded is None else weaker(self.recorded, now)
 
-    def predict(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
+    def predict(self, x: Features) -> np.ndarray:
         """[n] labels of the nominal model.
 
         Args:
@@ -169,7 +194,7 @@ class Fitted:
         """
         return self.classes[self.model.predict(self._queries(x))]
 
-    def certify(self, x: np.ndarray | pd.DataFrame, on_progress: OnProgress = lambda progress: None) -> Answers:
+    def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Labels and stable distances.
 
         Args:
@@ -184,7 +209,7 @@ class Fitted:
 
     def release(
         self,
-        x: np.ndarray | pd.DataFrame,
+        x: Features,
         mechanism: Mechanism,
         *,
         accounting: Accounting = "rigorous",
@@ -323,7 +348,8 @@ class Fitted:
         self.model.save(store)
         return store.finish()
 
-    def _queries(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
+    def _queries(self, x: Features) -> np.ndarray:
+        x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
             x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
         features, shape = query_records(x).features, self.model.problem.dataset.train.features.shape[1:]
@@ -333,7 +359,7 @@ class Fitted:
 
 
 def fit(
-    x: np.ndarray | pd.DataFrame,
+    x: Features,
     y: np.ndarray,
     *,
     declared: Declared | None = None,
@@ -395,6 +421,7 @@ def fit(
         DataError: data that cannot be used.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
+    x = as_pandas(x)
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation")
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head = _head(network, activation or "relu")
@@ -422,7 +449,7 @@ def fit(
 
 
 def untrained_head(
-    x: np.ndarray | pd.DataFrame,
+    x: Features,
     y: np.ndarray,
     *,
     declared: Declared | None,
@@ -437,7 +464,7 @@ def untrained_head(
     Arguments and errors as ``fit``.
     """
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
-    data = _Data.of(x, y, declared, columns, neighbours, units=units)
+    data = _Data.of(as_pandas(x), y, declared, columns, neighbours, units=units)
     certificate = ErmKind() if features is None else ErmKind(features=_features(features))
     problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
     return Fitted(certificate.untrained_head(problem), data.classes, data.columns, public=data.declared.public)
@@ -544,6 +571,24 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
     names = tuple(node.get("feature_names", ()))
     return Fitted(load_model(problem, shelf), classes, columns, recorded, names, saved_owner=owner)
+
+
+def grid_text(ks: Sequence[int]) -> str:
+    """Return the values of k, shortly."""
+    if len(ks) > 1 and list(ks) == list(range(ks[0], ks[-1] + 1)):
+        return f"{ks[0]} to {ks[-1]}"
+    return ", ".join(map(str, ks[:3])) + (f" to {ks[-1]}" if len(ks) > 3 else "")
+
+
+def conditions_text(conditions: Sequence[Condition]) -> str:
+    """Return which conditions are proved, declared, and not met, by letter."""
+    groups = {"proved": "proved", "declared": "declared", "not held": "not met"}
+    letters = {
+        name: " ".join(each.letter for each in conditions if each.grounds.standing == standing)
+        for standing, name in groups.items()
+    }
+    listed = "; ".join(f"{name}: {found or 'none'}" for name, found in letters.items())
+    return f"conditions {listed}"
 
 
 def _silent(progress: Progress) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from torch import nn
 
 from agt.account import Ledger, total_so_far
 from agt.api import Answers, Fitted, OnProgress, Published, fit, untrained_head
+from agt.data.frames import as_pandas
 from agt.data.labelled import Declared
 from agt.data.table import Columns
-from agt.errors import AgtError, PrivacySumError
+from agt.errors import AgtError, ConfigError, PrivacySumError
 from agt.ledger.process import PROCESS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
@@ -35,6 +37,10 @@ from agt.settings import RelationName
 from agt.unlearning.promise import Removal
 
 
+class SettingError(ConfigError, ValueError):
+    """A ConfigError of an estimator, which scikit-learn expects to be a ValueError."""
+
+
 @contextmanager
 def _value_errors() -> Iterator[None]:
     """Errors as scikit-learn's own estimators raise them."""
@@ -42,6 +48,8 @@ def _value_errors() -> Iterator[None]:
         yield
     except PrivacySumError:
         raise
+    except ConfigError as error:
+        raise SettingError(str(error)) from error
     except AgtError as error:
         raise ValueError(str(error)) from error
 
@@ -57,6 +65,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):
     def _training(self, X: Any, y: Any, units: Any) -> tuple[np.ndarray, np.ndarray, Columns | None]:
         # The columns as they were read once: a file may be another one when queries come.
         columns = None if self.columns is None else Columns.of(self.columns, units)
+        X = as_pandas(X)
         if columns is None:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         else:
@@ -70,6 +79,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):
 
     @_value_errors()
     def _queries(self, X: Any) -> np.ndarray:
+        X = as_pandas(X)
         if self.columns_ is not None:
             return self.columns_.code_queries(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
@@ -87,8 +97,8 @@ class CertifiedClassifier(_Classifier):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, columns, network, activation, certificate, features, relation, unit_rows, ks, members, learner, vote,
-            margin_clip: as in ``agt.fit``.
+        declared, columns, network, activation, certificate, features, relation, radius, unit_rows, ks, members, learner,
+            vote, margin_clip, compute, checkpoint: as in ``agt.fit``.
         caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default,
             which ``epochs``, ``lr`` and ``clip`` of a network do not have.
         on_progress: called as training goes on; None: nothing is.
@@ -107,12 +117,15 @@ class CertifiedClassifier(_Classifier):
     certificate: str | None = None
     features: str | Mapping[str, Any] | None = None
     relation: str = "add_remove"
+    radius: float | None = None
     unit_rows: int = 1
     ks: int | Sequence[int] = 50
     members: int = 1
     learner: Any = None
     vote: str = "labels"
     margin_clip: float | None = None
+    compute: Mapping[str, Any] | None = None
+    checkpoint: str | Path | None = None
     caution: float | None = None
     loss: str | None = None
     epochs: int | None = None
@@ -124,7 +137,7 @@ class CertifiedClassifier(_Classifier):
     seed: int | None = None
     on_progress: OnProgress | None = None
 
-    def fit(self, X: Any, y: Any, ids: Any = None, units: Any = None) -> "CertifiedClassifier":
+    def fit(self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None) -> "CertifiedClassifier":
         """Train with bounds.
 
         Args:
@@ -132,6 +145,7 @@ class CertifiedClassifier(_Classifier):
             y: [n] labels.
             ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of their content.
             units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
+            public: [n] bool, True where a record is public; None: all are private.
 
         Raises:
             ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
@@ -141,7 +155,7 @@ class CertifiedClassifier(_Classifier):
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            model = fit(X, y, ids=ids, units=units, **given | {"columns": columns})
+            model = fit(X, y, ids=ids, units=units, public=public, **given | {"columns": columns})
         self.model_: Fitted = replace(model, names=tuple(getattr(self, "feature_names_in_", ())))
         self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
@@ -237,6 +251,10 @@ class PrivateClassifier(_Classifier):
         X, y, columns = self._training(X, y, units)
         given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
         with _value_errors():
+            for name in ("epsilon", "delta"):
+                value = getattr(self, name)
+                if isinstance(value, bool) or not isinstance(value, Real):
+                    raise ConfigError(f"{name}={value!r}: give a number")
             model = untrained_head(X, y, columns=columns, units=units, **given)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
             self.released_: Portable = model.release_weights(mechanism, self.delta, ledger=self.ledger)

@@ -3,6 +3,9 @@
 import contextlib
 import gc
 import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as agt_cli says, before anything loads OpenMP
+
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING

@@ -74,7 +74,7 @@ class Released(Protocol):
     def simulated(self) -> bool: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Portable:
     """Released weights with what queries need.
 
@@ -143,6 +143,10 @@ class Portable:
             brief=tuple(brief),
             slope=released.slope,
         )
+
+    def __repr__(self) -> str:
+        classes = len(self.classes)
+        return f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  {self.words[0]}"
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
         """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
