@@ -35,7 +35,6 @@ def shown(model: agt.Fitted) -> dict[str, object]:
         "votes": agt.fit(X, Y, declared=DECLARED, certificate="votes", members=5).certify(X[:5]).certificates,
         "labels": released,
         "weights": private.released_,
-        "estimator": private,
     }
 
 
