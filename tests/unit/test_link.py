@@ -11,14 +11,17 @@ from agt.models.shares import logistic_shares
 RNG = np.random.default_rng(11)
 
 
-def blobs(n: int, classes: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+def blobs(n: int, classes: int, spread: float, width: int) -> tuple[np.ndarray, np.ndarray]:
     y = np.arange(n) % classes
-    return (np.eye(classes, 6)[y] + spread * RNG.normal(size=(n, 6))) / 4, y
+    x = np.eye(classes, width)[y] + spread * RNG.normal(size=(n, width))
+    return x / np.sqrt(1 + spread**2 * width), y
 
 
-@pytest.mark.parametrize(("classes", "spread", "epsilon"), [(2, 0.6, 1.0), (2, 1.5, 8.0), (4, 0.5, 8.0)])
-def test_its_slope_is_near_the_best_one_of_all(classes: int, spread: float, epsilon: float) -> None:
-    x, y = blobs(6000, classes, spread)
+@pytest.mark.parametrize(
+    ("classes", "spread", "width", "epsilon"), [(2, 0.6, 6, 1.0), (2, 1.5, 6, 8.0), (4, 0.5, 6, 8.0), (2, 0.5, 60, 1.0)]
+)
+def test_its_slope_is_near_the_best_one_of_all(classes: int, spread: float, width: int, epsilon: float) -> None:
+    x, y = blobs(6000, classes, spread, width)
     declared = agt.Declared(classes=range(classes), size=4000, features=True, settings=True)
     private = agt.PrivateClassifier(epsilon=epsilon, declared=declared).fit(x[:4000], y[:4000])
     margins = private.released_.margins(x[4000:])
