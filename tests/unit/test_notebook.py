@@ -1,6 +1,7 @@
 """What a notebook's user sees: short descriptions without private values, polars frames, bars, named arguments."""
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,12 @@ def test_importing_the_library_sets_no_variable_of_the_process(tmp_path: Path) -
 def test_every_name_that_is_offered_is_there() -> None:
     assert all(getattr(agt, name) is not None for name in agt.__all__)
     assert {"Ledger", "Claim", "Certificates", "Condition", "Portable", "Removal", "NoisyStatistics"} <= set(agt.__all__)
+
+
+def test_the_page_of_public_names_lists_all_of_them_and_no_others() -> None:
+    page = (Path(agt.__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = {name for row in re.findall(r"^\| (`[^|]*) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert listed == set(agt.__all__)
 
 
 def test_every_package_is_marked_as_typed() -> None:
