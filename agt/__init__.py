@@ -7,62 +7,126 @@
 What this package offers is loaded when it is first used, so that ``import agt`` takes no time.
 """
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agt.account import Ledger
     from agt.api import Answers, Fitted, Published, fit, load
+    from agt.certificates.box import Certificates
+    from agt.certificates.conditions import Condition
     from agt.data.labelled import Declared
     from agt.data.records import DataError
     from agt.data.table import Columns
     from agt.distributed import together
-    from agt.errors import AgtError, ConfigError, UnsoundError
+    from agt.errors import AgtError, CheckError, ConfigError, Doubtful, PrivacySumError, PrivacySumWarning, UnsoundError
     from agt.estimator import CertifiedClassifier, PrivateClassifier
-    from agt.mechanisms.argmax import NoisyArgmax
+    from agt.ledger.ledger import Exhausted
+    from agt.ledger.process import PrivacyTotal, accounting
+    from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
+    from agt.mechanisms.claims import Claim
+    from agt.mechanisms.objective import ObjectivePerturbation
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
+    from agt.mechanisms.statistics import NoisyStatistics
+    from agt.mechanisms.weights import ReleaseWeights
+    from agt.models.portable import Portable
+    from agt.progress import progress_bar
+    from agt.unlearning.promise import Removal
 
 __version__ = "0.8.0"
-
-# Before anything loads OpenMP: PyTorch and Numba keep a pool of threads each, and by default an idle pool spins. On a
-# machine with other work to do, spinning pools made one training step ten times slower. A short spin (tens of
-# microseconds) bridges the gap from one small operation to the next.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __all__ = [
     "AgtError",
     "Answers",
     "Budget",
+    "Certificates",
     "CertifiedClassifier",
+    "CheckError",
+    "Claim",
     "Columns",
+    "Condition",
     "ConfigError",
     "DataError",
     "Declared",
+    "Doubtful",
+    "Exhausted",
     "Fitted",
+    "GaussianArgmax",
     "GaussianMargin",
+    "Ledger",
     "NoisyArgmax",
+    "NoisyStatistics",
+    "ObjectivePerturbation",
+    "Portable",
+    "PrivacySumError",
+    "PrivacySumWarning",
+    "PrivacyTotal",
     "PrivateClassifier",
     "Published",
     "RandomizedResponse",
+    "ReleaseWeights",
+    "Removal",
     "UnsoundError",
+    "accounting",
     "afford",
     "fit",
     "load",
+    "progress_bar",
     "together",
 ]
 _HOMES = {
-    "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
+    "agt.account": ("Ledger",),
+    "agt.api": (
+        "Answers",
+        "Fitted",
+        "Published",
+        "fit",
+        "load",
+    ),
+    "agt.certificates.box": ("Certificates",),
+    "agt.certificates.conditions": ("Condition",),
     "agt.data.labelled": ("Declared",),
+    "agt.data.records": ("DataError",),
     "agt.data.table": ("Columns",),
-    "agt.data.dataset": ("DataError",),
     "agt.distributed": ("together",),
-    "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
-    "agt.estimator": ("CertifiedClassifier", "PrivateClassifier"),
-    "agt.mechanisms.argmax": ("NoisyArgmax",),
-    "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
-    "agt.mechanisms.planning": ("Budget", "afford"),
+    "agt.errors": (
+        "AgtError",
+        "CheckError",
+        "ConfigError",
+        "Doubtful",
+        "PrivacySumError",
+        "PrivacySumWarning",
+        "UnsoundError",
+    ),
+    "agt.estimator": (
+        "CertifiedClassifier",
+        "PrivateClassifier",
+    ),
+    "agt.ledger.ledger": ("Exhausted",),
+    "agt.ledger.process": (
+        "PrivacyTotal",
+        "accounting",
+    ),
+    "agt.mechanisms.argmax": (
+        "GaussianArgmax",
+        "NoisyArgmax",
+    ),
+    "agt.mechanisms.claims": ("Claim",),
+    "agt.mechanisms.objective": ("ObjectivePerturbation",),
+    "agt.mechanisms.optimal": (
+        "GaussianMargin",
+        "RandomizedResponse",
+    ),
+    "agt.mechanisms.planning": (
+        "Budget",
+        "afford",
+    ),
+    "agt.mechanisms.statistics": ("NoisyStatistics",),
+    "agt.mechanisms.weights": ("ReleaseWeights",),
+    "agt.models.portable": ("Portable",),
+    "agt.progress": ("progress_bar",),
+    "agt.unlearning.promise": ("Removal",),
 }
 
 

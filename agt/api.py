@@ -11,7 +11,9 @@ import json
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +22,21 @@ import pandas as pd
 from torch import nn
 
 from agt import facts
+from agt.account import UNKNOWN_OWNER, DataOwner, Ledger, paying
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.arrays import gathered
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
+from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
 from agt.errors import ConfigError, Doubtful
 from agt.facts import Fact
-from agt.mechanisms.claims import Accounting, Claim, Counting
+from agt.ledger.ledger import Exhausted
+from agt.ledger.payer import NoPayer
+from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, problem_of
@@ -70,7 +76,7 @@ RETRAINED = Promise("retrain", True, 0.0, 0.0, False, (Remark("retrained"), Rema
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answers:
     """What a model says of queries, and how many people's data it would take to change that.
 
@@ -84,13 +90,20 @@ class Answers:
     certificates: Certificates
     conditions: tuple[Condition, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"agt.Answers: labels and stable distances of {len(self.labels)} queries, for the data owner\n"
+            f"  {self.certificates.relation}, k = {grid_text(self.certificates.ks)}\n"
+            f"  {conditions_text(self.conditions)}"
+        )
+
     @property
     def stable_distance(self) -> np.ndarray:
         """[n] int64: the largest k of the grid up to which no k people's data can change the label; 0 if there is none."""
         return self.certificates.stable_distance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Published:
     """Labels that were released.
 
@@ -106,8 +119,11 @@ class Published:
     words: tuple[str, ...]
     simulated: bool
 
+    def __repr__(self) -> str:
+        return f"agt.Published: {len(self.labels)} labels by {self.claim.mechanism}\n  {self.words[0]}"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Fitted:
     """A trained model with its bounds.
 
@@ -118,6 +134,9 @@ class Fitted:
         recorded: conditions a to g as they stood when it was saved; None: it was trained just now.
         names: of the data frame's columns that were trained on; queries in a data frame have the same, in any order, unless
             ``columns`` picks them. Empty: there was no data frame.
+        earlier: digests of the training data before records were erased from it (``unfit``).
+        public: the training records were declared public (``Declared.public``).
+        saved_owner: whose data it was, as ``save`` wrote it; None: it was trained just now.
     """
 
     model: Model
@@ -125,6 +144,37 @@ class Fitted:
     columns: Columns | None = None
     recorded: tuple[Condition, ...] | None = None
     names: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
+    public: bool = False
+    saved_owner: DataOwner | None = None
+
+    def __repr__(self) -> str:
+        problem = self.model.problem
+        settings, size = problem.settings, problem.dataset.declared_size
+        declared = "size not declared" if size is None else f"size {size:g} declared"
+        shape = "x".join(map(str, problem.dataset.train.features.shape[1:]))
+        members = settings.ensemble.members
+        voting = f" of {members} members" if members > 1 else ""
+        return (
+            f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
+            f"  model: certificate {settings.certificate.name}{voting}, k = {grid_text(settings.kgrid.ks)}\n"
+            f"  relation: {neighbours_of(settings.relation)}\n"
+            f"  {conditions_text(self.conditions)}"
+        )
+
+    @cached_property
+    def owner(self) -> DataOwner:
+        """Whose data it was trained on, as accounts of what is released know it."""
+        if self.saved_owner is not None:
+            return self.saved_owner
+        problem = self.model.problem
+        relation = problem.settings.relation
+        return DataOwner.of_records(problem.dataset, relation, self._description, self.earlier, self.public)
+
+    @property
+    def _description(self) -> dict[str, Any]:
+        values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str, "columns": plain_of(self.columns)}
+        return values | describe(self.model.problem)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -132,7 +182,7 @@ class Fitted:
         now = self.model.conditions
         return now if self.recorded is None else weaker(self.recorded, now)
 
-    def predict(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
+    def predict(self, x: Features) -> np.ndarray:
         """[n] labels of the nominal model.
 
         Args:
@@ -144,7 +194,7 @@ class Fitted:
         """
         return self.classes[self.model.predict(self._queries(x))]
 
-    def certify(self, x: np.ndarray | pd.DataFrame, on_progress: OnProgress = lambda progress: None) -> Answers:
+    def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Labels and stable distances.
 
         Args:
@@ -159,63 +209,87 @@ class Fitted:
 
     def release(
         self,
-        x: np.ndarray | pd.DataFrame,
+        x: Features,
         mechanism: Mechanism,
         *,
         accounting: Accounting = "rigorous",
         counting: Counting = "distance",
         seed: int | None = None,
+        ledger: Ledger | str | Path | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Published:
         """Labels that may be published, each under the mechanism's guarantee. Every call spends it anew.
+
+        On a ledger, a question that was answered before is answered as it was then, and costs nothing.
 
         Args:
             x: [n, ...] queries, as in ``predict``, which are taken to be public.
             mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
             accounting: rigorous refuses where a condition does not hold; paper runs as published, and says what it proves.
             counting: distance, or index for a grid that skips values of k.
-            seed: draw from it instead of the operating system's generator: a simulation, which guarantees nothing.
+            seed: draw from it instead of the operating system's generator: a simulation, which guarantees nothing, and
+                which no ledger counts.
+            ledger: or its path: that pays, before anything is drawn. To name it declares that the model's units are people
+                of its population. None: no ledger does; a second release about the same people warns
+                (``PrivacySumWarning``).
             on_progress: called as queries are certified.
 
         Raises:
             ConfigError: the claim is refused, by condition, or the mechanism does not fit the model.
             DataError: as ``predict``; nothing was drawn.
+            Exhausted: the ledger's budget does not hold them all. Nothing was drawn, unless another process took a part of
+                the budget at the same moment: what was drawn then is remembered, and repeated when it is asked again.
+            PrivacySumError: ``agt.accounting("strict")``, and something was released about some of these people.
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
-        terms = ReleaseTerms(
-            conditions=self.conditions,
-            accounting=accounting,
-            counting=counting,
-            randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
-        )
-        release = LabelRelease.judged(self.model, self._queries(x), mechanism, terms)
-        self._doubt(release.wanted_claim)
-        release.reserve()
-        labels = gathered(release.draw(on_progress), len(release.features))
-        claim = release.reserved_claim
+        if seed is not None and ledger is not None:
+            raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
+        queries = self._queries(x)
+        with nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer:
+            terms = ReleaseTerms(
+                conditions=self.conditions,
+                accounting=accounting,
+                counting=counting,
+                payer=payer,
+                randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
+            )
+            release = LabelRelease.judged(self.model, queries, mechanism, terms)
+            self._doubt(release.wanted_claim)
+            reservation = release.reserve_all()
+            labels = gathered(release.draw(on_progress), len(queries))
+            claim = release.reserved_claim
+        if reservation.size < release.wanted:
+            raise Exhausted(
+                f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and are remembered"
+            )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
-    def release_weights(self, mechanism: WeightsMechanism, delta: float = 0.0) -> Portable:
+    def release_weights(
+        self, mechanism: WeightsMechanism, delta: float = 0.0, *, ledger: Ledger | str | Path | None = None
+    ) -> Portable:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
 
         Args:
             mechanism: such as ReleaseWeights (agt/mechanisms/weights.py), or any other
                 ``WeightsMechanism``.
             delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
+            ledger: as in ``release``.
 
         Raises:
             ConfigError: a condition does not hold, no proof of the mechanism covers this model, or a class has
                 control characters.
             AgtError: the solver missed its tolerance: nothing is released.
+            Exhausted, PrivacySumError: as ``release``.
         """
-        terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
-        release = WeightsRelease.judged(self.model, mechanism, terms)
-        check_printable(self.model.problem.dataset, release.claim.lines())
-        self._doubt(release.claim)
-        release.reserve()
-        released = release.draw()
-        return Portable.of(release.head, released, {}, release.reserved_claim.lines())
+        with paying(ledger, self.owner) as payer:
+            terms = ReleaseTerms(conditions=self.conditions, delta=delta, payer=payer, randomness=SystemRandomness())
+            release = WeightsRelease.judged(self.model, mechanism, terms)
+            check_printable(self.model.problem.dataset, release.claim.lines())
+            self._doubt(release.claim)
+            release.reserve()
+            released = release.draw()
+            return Portable.of(release.head, released, {}, release.reserved_claim.lines())
 
     def _doubt(self, claim: Claim) -> None:
         for line in claim.doubts(self.model.problem.dataset.declared_size):
@@ -245,7 +319,8 @@ class Fitted:
         gone = np.isin(train.units, sorted(asked))
         rest = replace(problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing))
         problem.dataset.check_unchanged()
-        left = replace(self, model=fit_model(rest, _silent, NOWHERE), recorded=None)
+        earlier = (*self.earlier, problem.dataset.digest)
+        left = replace(self, model=fit_model(rest, _silent, NOWHERE), recorded=None, earlier=earlier)
         count = int(gone.sum())
         facts = {"people": len(asked), "records_before": len(train), "records_after": len(train) - count}
         steps = (Remark("trained_from_scratch", {"records": len(train) - count}),)
@@ -253,7 +328,8 @@ class Fitted:
 
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,
-        how many records there were where nobody declared a size, and what the model learnt: it is for the data owner.
+        its digest, by which ledgers know it, how many records there were where nobody declared a size, and what the model
+        learnt: it is for the data owner.
 
         Returns:
             The digest: kept elsewhere, ``load(folder, digest)`` takes this model and no other.
@@ -262,18 +338,18 @@ class Fitted:
             ConfigError: the folder is not empty, or labels are neither numbers nor text.
             OSError: it cannot be written.
         """
-        store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
-        values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str, "columns": plain_of(self.columns)}
+        store = NewFolder(Path(folder), COMMAND)
         known = {
-            **values,
             "feature_names": self.names,
             "conditions": [condition.as_json() for condition in self.conditions],
+            "owner": self.owner.as_json,
         }
-        store.write(DESCRIPTION, as_json(known | describe(problem)))
+        store.write(DESCRIPTION, as_json(known | self._description))
         self.model.save(store)
         return store.finish()
 
-    def _queries(self, x: np.ndarray | pd.DataFrame) -> np.ndarray:
+    def _queries(self, x: Features) -> np.ndarray:
+        x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
             x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
         features, shape = query_records(x).features, self.model.problem.dataset.train.features.shape[1:]
@@ -283,7 +359,7 @@ class Fitted:
 
 
 def fit(
-    x: np.ndarray | pd.DataFrame,
+    x: Features,
     y: np.ndarray,
     *,
     declared: Declared | None = None,
@@ -345,6 +421,7 @@ def fit(
         DataError: data that cannot be used.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
+    x = as_pandas(x)
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation")
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head = _head(network, activation or "relu")
@@ -364,14 +441,15 @@ def fit(
     how = validate(ComputeConfig, compute or {}, "compute")
     problem = data.problem(neighbours, kind, training, model=head, kgrid=kgrid, compute=how, ensemble=ensemble, learner=own)
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
-    model = Fitted(_kept(problem, on_progress or _silent, checkpoint), data.classes, data.columns, names=names)
+    trained = _kept(problem, on_progress or _silent, checkpoint)
+    model = Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
     for doubt in (*(data.columns.notes(x) if data.columns is not None else ()), *_doubts(model)):
         warnings.warn(doubt, Doubtful, stacklevel=2)
     return model
 
 
 def untrained_head(
-    x: np.ndarray | pd.DataFrame,
+    x: Features,
     y: np.ndarray,
     *,
     declared: Declared | None,
@@ -386,10 +464,10 @@ def untrained_head(
     Arguments and errors as ``fit``.
     """
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
-    data = _Data.of(x, y, declared, columns, neighbours, units=units)
+    data = _Data.of(as_pandas(x), y, declared, columns, neighbours, units=units)
     certificate = ErmKind() if features is None else ErmKind(features=_features(features))
     problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
-    return Fitted(certificate.untrained_head(problem), data.classes, data.columns)
+    return Fitted(certificate.untrained_head(problem), data.classes, data.columns, public=data.declared.public)
 
 
 @dataclass(frozen=True)
@@ -486,11 +564,31 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
         classes = np.array(node["classes"], dtype=node["dtype"])
         columns = None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
+        owner = DataOwner.read(node.get("owner", UNKNOWN_OWNER), problem.dataset, problem.settings.relation)
         if classes.shape != (problem.classes,):
             raise ValueError(f"{problem.classes} classes with {classes.size} values")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
-    return Fitted(load_model(problem, shelf), classes, columns, recorded, tuple(node.get("feature_names", ())))
+    names = tuple(node.get("feature_names", ()))
+    return Fitted(load_model(problem, shelf), classes, columns, recorded, names, saved_owner=owner)
+
+
+def grid_text(ks: Sequence[int]) -> str:
+    """Return the values of k, shortly."""
+    if len(ks) > 1 and list(ks) == list(range(ks[0], ks[-1] + 1)):
+        return f"{ks[0]} to {ks[-1]}"
+    return ", ".join(map(str, ks[:3])) + (f" to {ks[-1]}" if len(ks) > 3 else "")
+
+
+def conditions_text(conditions: Sequence[Condition]) -> str:
+    """Return which conditions are proved, declared, and not met, by letter."""
+    groups = {"proved": "proved", "declared": "declared", "not held": "not met"}
+    letters = {
+        name: " ".join(each.letter for each in conditions if each.grounds.standing == standing)
+        for standing, name in groups.items()
+    }
+    listed = "; ".join(f"{name}: {found or 'none'}" for name, found in letters.items())
+    return f"conditions {listed}"
 
 
 def _silent(progress: Progress) -> None:

@@ -63,6 +63,16 @@ class Doubtful(UserWarning):
     """What looks wrong with data or a model, said to their owner; no guarantee rests on it."""
 
 
+class PrivacySumWarning(UserWarning):
+    """Something was released about people about whom this process released before, on no ledger: losses add up."""
+
+
+class PrivacySumError(AgtError):
+    """The same where it is not allowed (``agt.accounting("strict")``, or a search); nothing was drawn."""
+
+    exit_code = 3
+
+
 class UnboundedError(UnsoundError):
     """A bound is NaN or infinite: nothing is known about the value it was to bound."""
 

@@ -12,25 +12,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
+from agt.account import Ledger, total_so_far
 from agt.api import Answers, Fitted, OnProgress, Published, fit, untrained_head
+from agt.data.frames import as_pandas
 from agt.data.labelled import Declared
 from agt.data.table import Columns
-from agt.errors import AgtError
+from agt.errors import AgtError, ConfigError, PrivacySumError
+from agt.ledger.process import PROCESS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.portable import Portable
-from agt.models.shares import shares_of_leads
+from agt.models.shares import logistic_shares
 from agt.settings import RelationName
 from agt.unlearning.promise import Removal
+
+
+class SettingError(ConfigError, ValueError):
+    """A ConfigError of an estimator, which scikit-learn expects to be a ValueError."""
 
 
 @contextmanager
@@ -38,6 +46,10 @@ def _value_errors() -> Iterator[None]:
     """Errors as scikit-learn's own estimators raise them."""
     try:
         yield
+    except PrivacySumError:
+        raise
+    except ConfigError as error:
+        raise SettingError(str(error)) from error
     except AgtError as error:
         raise ValueError(str(error)) from error
 
@@ -53,6 +65,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):
     def _training(self, X: Any, y: Any, units: Any) -> tuple[np.ndarray, np.ndarray, Columns | None]:
         # The columns as they were read once: a file may be another one when queries come.
         columns = None if self.columns is None else Columns.of(self.columns, units)
+        X = as_pandas(X)
         if columns is None:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         else:
@@ -66,6 +79,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):
 
     @_value_errors()
     def _queries(self, X: Any) -> np.ndarray:
+        X = as_pandas(X)
         if self.columns_ is not None:
             return self.columns_.code_queries(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
@@ -83,8 +97,8 @@ class CertifiedClassifier(_Classifier):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, columns, network, activation, certificate, features, relation, unit_rows, ks, members, learner, vote,
-            margin_clip: as in ``agt.fit``.
+        declared, columns, network, activation, certificate, features, relation, radius, unit_rows, ks, members, learner,
+            vote, margin_clip, compute, checkpoint: as in ``agt.fit``.
         caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default,
             which ``epochs``, ``lr`` and ``clip`` of a network do not have.
         on_progress: called as training goes on; None: nothing is.
@@ -103,12 +117,15 @@ class CertifiedClassifier(_Classifier):
     certificate: str | None = None
     features: str | Mapping[str, Any] | None = None
     relation: str = "add_remove"
+    radius: float | None = None
     unit_rows: int = 1
     ks: int | Sequence[int] = 50
     members: int = 1
     learner: Any = None
     vote: str = "labels"
     margin_clip: float | None = None
+    compute: Mapping[str, Any] | None = None
+    checkpoint: str | Path | None = None
     caution: float | None = None
     loss: str | None = None
     epochs: int | None = None
@@ -120,7 +137,7 @@ class CertifiedClassifier(_Classifier):
     seed: int | None = None
     on_progress: OnProgress | None = None
 
-    def fit(self, X: Any, y: Any, ids: Any = None, units: Any = None) -> "CertifiedClassifier":
+    def fit(self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None) -> "CertifiedClassifier":
         """Train with bounds.
 
         Args:
@@ -128,6 +145,7 @@ class CertifiedClassifier(_Classifier):
             y: [n] labels.
             ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of their content.
             units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
+            public: [n] bool, True where a record is public; None: all are private.
 
         Raises:
             ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
@@ -137,7 +155,7 @@ class CertifiedClassifier(_Classifier):
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
-            model = fit(X, y, ids=ids, units=units, **given | {"columns": columns})
+            model = fit(X, y, ids=ids, units=units, public=public, **given | {"columns": columns})
         self.model_: Fitted = replace(model, names=tuple(getattr(self, "feature_names_in_", ())))
         self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
@@ -192,11 +210,16 @@ class PrivateClassifier(_Classifier):
         epsilon, delta: of one ``fit``.
         declared: what you say of data and settings, which the claim rests on; what is missing is named.
         columns, features, relation, unit_rows: as in ``agt.fit``.
+        ledger: or its path: that pays for each ``fit``, before anything is drawn. To name it declares that units are people
+            of its population. None: no ledger counts; a second fit on some of the same people warns with the total
+            (``PrivacySumWarning``), and is refused in a search or a cross-validation (``PrivacySumError``).
 
     Attributes:
         classes_: [C] the label values.
         n_features_in_: features of a record, or columns of its data frame.
         columns_: how data frames are coded; None: they are not.
+        total_guarantee_: where the ledger's counter stands after this fit; without one, what releases of this process about
+            some of the same people cost together.
         released_: the weights, with the public features in front of them.
         guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
 
@@ -210,6 +233,7 @@ class PrivateClassifier(_Classifier):
     features: str | Mapping[str, Any] | None = None
     relation: RelationName = "add_remove"
     unit_rows: int = 1
+    ledger: Ledger | str | Path | None = None
 
     def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateClassifier":
         """Train, and release the weights.
@@ -220,14 +244,21 @@ class PrivateClassifier(_Classifier):
             units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
 
         Raises:
-            ValueError: a declaration that the claim rests on is missing, or data or settings that cannot be used.
+            ValueError: a declaration that the claim rests on is missing, data or settings that cannot be used, or the
+                ledger's budget does not hold it.
+            PrivacySumError: it is a second fit on some of the same people where that is refused; nothing was drawn.
         """
         X, y, columns = self._training(X, y, units)
         given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
         with _value_errors():
+            for name in ("epsilon", "delta"):
+                value = getattr(self, name)
+                if isinstance(value, bool) or not isinstance(value, Real):
+                    raise ConfigError(f"{name}={value!r}: give a number")
             model = untrained_head(X, y, columns=columns, units=units, **given)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
-            self.released_: Portable = model.release_weights(mechanism, self.delta)
+            self.released_: Portable = model.release_weights(mechanism, self.delta, ledger=self.ledger)
+            self.total_guarantee_ = total_so_far(self.ledger, model.owner)
         self._values: np.ndarray = model.classes
         self.columns_, self.classes_ = columns, np.sort(model.classes)
         return self
@@ -250,10 +281,22 @@ class PrivateClassifier(_Classifier):
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """[n, C] the released weights' scores, which ridge regression fits to 0 and 1, as probabilities."""
+        """[n, C] the softmax of released scores, by a slope that was released with them; nothing is spent."""
         check_is_fitted(self, "released_")
-        shares = np.maximum(shares_of_leads(self.released_.margins(self._queries(X))), 0)
-        return (shares / shares.sum(axis=1, keepdims=True))[:, np.argsort(self._values)]
+        slope = self.released_.slope
+        assert slope is not None  # the mechanism that fit takes releases one
+        shares = logistic_shares(slope * self.released_.margins(self._queries(X)))
+        return shares[:, np.argsort(self._values)]
+
+    def __sklearn_clone__(self) -> "PrivateClassifier":
+        """Return an unfitted copy.
+
+        Raises:
+            PrivacySumError: a search or cross-validation asks for it that has fitted once, on no ledger.
+        """
+        if self.ledger is None:
+            PROCESS.check_search()
+        return type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

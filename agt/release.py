@@ -254,6 +254,20 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             self.reservation = Reservation(0)
             return self.reservation
 
+    def reserve_all(self) -> Reservation:
+        """Pay for all queries that were not answered before, or for none of them.
+
+        Raises:
+            Exhausted: the budget does not hold them all; nothing was paid.
+        """
+        held = self.terms.payer.remaining(self.claim.guarantee, self.wanted) if self.wanted else None
+        if held is not None and held < self.wanted:
+            raise Exhausted(
+                f"the budget of {self.terms.payer.name} holds {held} of {self.wanted} labels, each {self.claim.guarantee}: "
+                "nothing was drawn"
+            )
+        return self.reserve()
+
     def draw(self, on_progress: OnProgress = lambda progress: None) -> Iterable[np.ndarray]:
         """Draw a label for each query that was reserved.
 

@@ -31,7 +31,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,7 @@ import numpy as np
 import pandas as pd
 from injector import TMP, Case, Ended, main, run, start_preloaded
 
+import agt as library
 from agt.ledger.ledger import Ledger
 from agt.store import unseal_manifest
 from agt_cli import cli, configuration
@@ -238,6 +239,78 @@ class Release:
         return faults + left_over(home)
 
 
+@dataclass(frozen=True)
+class PythonRelease:
+    """One release by a program, on a ledger with a second head.
+
+    Attributes:
+        fits: ``PrivateClassifier`` is fitted; False: labels of a saved model are released.
+    """
+
+    fits: bool = False
+
+    def case(self) -> Case:
+        """As the injector takes it."""
+        return Case(self.release, self.check, self.after, self.before)
+
+    @staticmethod
+    def records() -> tuple[np.ndarray, np.ndarray, library.Declared]:
+        """Return the training records, and what is declared of them."""
+        y = np.arange(40) % 2
+        x = np.random.default_rng(0).normal(size=(40, 2)) / 4 + y[:, None] / 2
+        return x, y, library.Declared(classes=[0, 1], size=40, features=True, settings=True)
+
+    def before(self, home: Path) -> None:
+        """A saved model and a ledger, which are made in the folder where trials run."""
+        x, y, declared = self.records()
+        with chdir(home):
+            library.fit(x, y, declared=declared).save("model")
+            library.Ledger.create("people.ledger", unit="one record", eps=5, delta=1e-5, second_head="away.head")
+
+    def release(self) -> int:
+        """The program: prints what it was given."""
+        x, y, declared = self.records()
+        ledger = library.Ledger.open("people.ledger", "away.head")
+        if self.fits:
+            private = library.PrivateClassifier(epsilon=1.0, delta=1e-7, declared=declared, ledger=ledger).fit(x, y)
+            print(json.dumps(private.released_.weight.tolist()))
+        else:
+            mechanism = library.RandomizedResponse(eps=0.1)
+            released = library.load("model").release(x[:QUESTIONS], mechanism, ledger=ledger)
+            print(json.dumps(released.labels.tolist()))
+        return 0
+
+    def facts(self, home: Path) -> dict[str, Any]:
+        """Debits, by entry, and stored answers of the ledger, which must be in order."""
+        with Ledger.open(home / "people.ledger", home / "away.head", writing=False) as ledger:
+            stored = ledger.verify().answered
+            debits = {str(n): (debit.size, debit.entry.hash) for n, debit in ledger.history().items()}
+        return {"debits": debits, "stored": stored}
+
+    def check(self, home: Path, ended: Ended) -> list[str]:
+        """What was given out was debited."""
+        facts = self.facts(home)
+        (home.parent / "facts.json").write_text(json.dumps({**facts, "out": ended.out}))
+        paid = sum(size for size, _ in facts["debits"].values())
+        given = 0 if not ended.out else 1 if self.fits else QUESTIONS
+        return [f"{given} were given out, and {paid} were debited"] if given > paid else []
+
+    def after(self, home: Path, again: Ended) -> list[str]:
+        """Given again it ends well; no debit is lost, and stored answers are repeated at no cost."""
+        before, facts = json.loads((home.parent / "facts.json").read_text()), self.facts(home)
+        faults = [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
+        lost = [n for n, debit in before["debits"].items() if facts["debits"].get(n) != tuple(debit)]
+        faults += [f"debits that were lost: {lost}"] if lost else []
+        paid = {name: sum(size for size, _ in found["debits"].values()) for name, found in (("b", before), ("a", facts))}
+        due = 1 if self.fits else QUESTIONS - before["stored"]
+        if paid["a"] - paid["b"] != due and before["out"] != again.out:
+            faults.append(f"{paid['a'] - paid['b']} releases were debited again, and {due} are due")
+        if before["stored"] and before["out"].endswith("\n") and before["out"] != again.out:
+            faults.append("the same questions were answered in two ways")
+        # Python's tempfile tries the temporary folder with a file of eight letters.
+        return faults + [left for left in left_over(home) if not re.fullmatch(rf"left behind: {TMP}/\w{{8}}", left)]
+
+
 # -- erasures --------------------------------------------------------------------------------------------------------
 
 
@@ -395,6 +468,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "number": Release(
         ("inputs=q.csv", "ledger=people", "mechanism=certified_quantile", "mechanism.eps=0.1"), stored=0, output="report.md"
     ).case,
+    "python, labels": PythonRelease().case,
+    "python, weights": PythonRelease(fits=True).case,
     "unlearn": Erasure().case,
     "unlearn, noted": Erasure(("method=certificate",), ("dataset.declared_size=60",)).case,
     "ledger init": Account((*INIT, "head=stick"), again=partial(init_again, *INIT, "head=stick")).case,

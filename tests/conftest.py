@@ -3,6 +3,9 @@
 import contextlib
 import gc
 import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as agt_cli says, before anything loads OpenMP
+
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -30,6 +33,13 @@ def one_thread() -> None:
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Ledgers that tests make are in nobody's list of ledgers."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def own_releases() -> None:
+    """What one test releases about people is no second release of another's."""
+    if process := sys.modules.get("agt.ledger.process"):
+        process.PROCESS.noted.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

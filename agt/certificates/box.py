@@ -87,7 +87,7 @@ class Envelope:
         return Envelope(tuple(each.tolist()), self.margin, self.lower[rows], self.upper[rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificates:
     """What is known about each query's label.
 
@@ -104,6 +104,9 @@ class Certificates:
     prediction: np.ndarray
     certified: np.ndarray
     prices: np.ndarray | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"agt.Certificates of {len(self.prediction)} queries, {self.relation}, up to k = {self.ks[-1]}"
 
     @property
     def stable_index(self) -> np.ndarray:

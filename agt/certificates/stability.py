@@ -75,7 +75,7 @@ class Levels:
         return np.stack([self[place] for place in range(len(self))]).astype(dtype or bool, copy=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClosedForm(Certificates):
     """Certificates known for every k, the grid being only what tables and curves show.
 

@@ -147,7 +147,7 @@ class Vote:
         return cls(prediction, distance, all(part.lipschitz for part in parts))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VoteCertificates(ClosedForm):
     """Certificates of the vote, and what other ways of voting need.
 

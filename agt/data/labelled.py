@@ -593,6 +593,8 @@ class Declared:
             components that were fitted on these records.
         settings: every setting was chosen on public data, or is a constant that somebody else published.
         ids: the ``ids`` and ``units`` given are the records' and the people's own, whatever becomes of other records.
+        public: all of these records are public, such as those that settings are searched on: nothing that is released about
+            them has to be counted. Claims are as of other records.
 
     Raises:
         ConfigError: a size out of range, or a declaration that is neither True nor False.
@@ -603,13 +605,14 @@ class Declared:
     features: bool = False
     settings: bool = False
     ids: bool = False
+    public: bool = False
 
     def __post_init__(self) -> None:
         if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
             raise ConfigError(f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}")
         if self.classes is not None and (isinstance(self.classes, str) or not isinstance(self.classes, Iterable)):
             raise ConfigError(f"declared.classes={self.classes!r}: give the list of label values")
-        for name in ("features", "settings", "ids"):
+        for name in ("features", "settings", "ids", "public"):
             if type(getattr(self, name)) is not bool:
                 raise ConfigError(f"declared.{name}={getattr(self, name)!r}: say True or False")
 

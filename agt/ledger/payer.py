@@ -9,7 +9,7 @@ Formal guarantees
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from agt import sentences
 from agt.errors import ConfigError
 from agt.ledger.book import AdmittedTable, Charge, Debit
-from agt.ledger.ledger import Ledger, Questions, keys_of, question_terms
+from agt.ledger.ledger import Ledger, Questions, check_unclaimed, keys_of, question_terms
 from agt.mechanisms.accounts import Account, Counts, Uncounted
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
@@ -170,6 +170,31 @@ class LedgerPayer:
     ledger: Ledger
     people: ProtectedPeople
     run: str = ""
+
+    @classmethod
+    def checked(cls, ledger: Ledger, people: ProtectedPeople, run: str = "") -> "LedgerPayer":
+        """Return what pays from a ledger, if these people's releases may be paid there.
+
+        Args:
+            ledger: open for writing; ``known.recognise`` knows it.
+            people: whose data the releases are about; it was admitted, or the ledger knows it as it
+                was before records were erased: what was declared of it then still holds.
+            run: as the attribute.
+
+        Raises:
+            ConfigError: the population has other data or another relation, or a second ledger
+                beside this one has these people, as a copy of it would: they would have two budgets.
+            CheckError: a ledger beside it cannot be opened.
+        """
+        table = people.table
+        tables = ledger.book.tables
+        before = next((data for data in table.before if data in tables), None)
+        if before is not None and ledger.book.is_new(table):
+            known = tables[before]
+            ledger.admit(replace(table, name=known.name, apart=known.apart), ledger.population.unit)
+        ledger.check(people.relation, table.data, table.unit)
+        check_unclaimed(ledger.path, table, by_name=False, declared=ledger.book.declared)
+        return cls(ledger, people, run)
 
     @property
     def name(self) -> str:

@@ -47,6 +47,7 @@ import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
+from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
 from agt.models.features import bring, integers, product
@@ -162,6 +163,22 @@ class Statistics:
         values = np.maximum(values, 0) + STRENGTH * noises.gram * math.sqrt(len(values))
         return (vectors @ ((vectors.T @ self.sums) / values[:, None])).T
 
+    def link_slope(self, noises: SumNoises) -> float:
+        """Return the slope of the public link from scores to probabilities, of sums that were published."""
+
+        def again(rng: np.random.Generator) -> ReleasedSums:
+            def draw(values: np.ndarray, sigma: float) -> np.ndarray:
+                return values + sigma * rng.standard_normal(values.shape)
+
+            return positive.noisy(noises, draw)._with_weight(noises)
+
+        values, vectors = np.linalg.eigh(self.gram)
+        positive = Statistics((vectors * np.maximum(values, 0)) @ vectors.T, self.sums)
+        return link_slope(self._with_weight(noises), positive.gram, BIAS, again)
+
+    def _with_weight(self, noises: SumNoises) -> ReleasedSums:
+        return ReleasedSums(self.gram, self.sums, self.solved(noises))
+
 
 @dataclass(frozen=True, eq=False)
 class RecordSums:
@@ -271,10 +288,12 @@ class NoisyStatistics(GaussianWeights):
         noises, draw = self.noises(head), partial(noisy, source=source)
         records = self.records(head)
         centre = self.centre(head, draw(records.total, noises.mean))
-        weight = self.carried(head, centre, records.statistics(centre).noisy(noises, draw).solved(noises))
+        released = records.statistics(centre).noisy(noises, draw)
+        weight = self.carried(head, centre, released.solved(noises))
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
-        return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated, self.name)
+        slope = released.link_slope(noises)
+        return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated, self.name, slope)
 
     @classmethod
     def expectation(

@@ -47,6 +47,7 @@ class ReleasedWeights:
         noise: what was drawn with, by name (``WeightsMechanism.noise``).
         simulated: drawn from a seeded generator: no guarantee.
         mechanism: the name of what drew them.
+        slope: softmax(slope * scores) are probabilities; None: the mechanism releases nothing to compute it from.
     """
 
     weight: np.ndarray
@@ -54,6 +55,7 @@ class ReleasedWeights:
     noise: Mapping[str, float]
     simulated: bool
     mechanism: str
+    slope: float | None = None
 
     @property
     def described(self) -> dict[str, float]:

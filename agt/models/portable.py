@@ -69,10 +69,12 @@ class Released(Protocol):
     @property
     def mechanism(self) -> str: ...
     @property
+    def slope(self) -> float | None: ...
+    @property
     def simulated(self) -> bool: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Portable:
     """Released weights with what queries need.
 
@@ -88,6 +90,7 @@ class Portable:
         words: all that may be said of the release, a line each, the claim first.
         mechanism: the name of what released them.
         brief: the same as ``words`` for a terminal; empty: not recorded, as in releases of earlier versions.
+        slope: of the public link to probabilities (agt/mechanisms/link.py); None: not known, as in what was read back.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Portable:
     words: tuple[str, ...]
     mechanism: str
     brief: tuple[str, ...] = ()
+    slope: float | None = None
 
     @classmethod
     def of(
@@ -137,7 +141,12 @@ class Portable:
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),
+            slope=released.slope,
         )
+
+    def __repr__(self) -> str:
+        classes = len(self.classes)
+        return f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  {self.words[0]}"
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
         """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""

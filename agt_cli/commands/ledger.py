@@ -9,6 +9,7 @@ from typing import Any, Literal
 from agt.errors import ConfigError, few
 from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
+from agt.ledger.known import check_same_ledger, recognise
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
@@ -16,11 +17,9 @@ from agt.mechanisms.budget import Allowance
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import (
     NO_LEDGER,
-    check_same_ledger,
     existing_ledger,
     ledger_path,
     people_of_run,
-    recognise,
     say_skipped,
     similar_elsewhere,
 )
@@ -184,7 +183,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         check_same_ledger(config.path, declared=declared)
     say_skipped(config.path.parent)
     with Ledger.create(config.path, population, config.second_head, tables, declared) as ledger:
-        recognise(ledger)
+        _list(ledger, console)
         allowance = population.allowance
         console.say(f"ledger: {ledger.path}, {budget(allowance)} for good")
         if allowance.delta:
@@ -213,7 +212,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, place if there else None) as ledger:
         for about in declared:
             ledger.declare(about)
-        recognise(ledger)
+        _list(ledger, console)
         if place is not None and not there:
             ledger.move_head(place)
         if people is not None:
@@ -222,6 +221,12 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
             ledger.admit(people.table, config.unit)
             _say_others(config, people, console)
         return _say_state(ledger, console)
+
+
+def _list(ledger: Ledger, console: Console) -> None:
+    """Put a ledger on the list of those that were used here; errors as of ``recognise``."""
+    if note := recognise(ledger):
+        console.warn(note)
 
 
 def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:

@@ -3,17 +3,18 @@
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256, shake_256
 from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
-from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt.errors import AgtError, ConfigError, nearest
 from agt.ledger.book import AdmittedTable, sample_of
 from agt.ledger.chain import Unit
-from agt.ledger.ledger import SUFFIX, Ledger, ledgers_in, similar
+from agt.ledger.known import known_ledgers
+from agt.ledger.ledger import SUFFIX, ledgers_in, similar
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
 from agt_cli.report.console import put
@@ -124,64 +125,6 @@ def say_skipped(folder: Path) -> list[Path]:
         if kind := other_program(path):
             put(f"{path}: is {kind}, and not a ledger: it is left alone", "stderr")
     return paths
-
-
-def known_ledgers() -> dict[str, str]:
-    """The list of ledgers of this account on this machine: path -> ``Book.first_entry``; empty: an earlier version's.
-
-    It is a file in XDG_STATE_HOME (``~/.local/state``) of one JSON object a line, or of a path alone,
-    as earlier versions wrote it. Of several lines about one path the last one counts.
-    """
-    known: dict[str, str] = {}
-    with suppress(OSError, RuntimeError):
-        for line in _list_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            with suppress(ValueError):  # a line that a power cut tore
-                known |= json.loads(line) if line.startswith("{") else {line: known.get(line, "")}
-    return known
-
-
-def _list_file() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agt" / "ledgers"
-
-
-def check_same_ledger(path: Path, first: str = "", declared: Collection[object] = ()) -> None:
-    """Raise CheckError where the list of ledgers has another one at this path.
-
-    Args:
-        first: ``Book.first_entry`` of the ledger there; empty: one is about to be made.
-        declared: ``Book.declared``: a ledger in whose place this one was declared to lie is no other.
-    """
-    known = known_ledgers().get(os.path.realpath(path))
-    if known and known != first and known not in declared:
-        raise CheckError(
-            f"ledger={path}: this is another ledger than the one that was here, whose first entry begins "
-            f"with {known}, so what was spent on that one would be spent again. Bring that one back; or "
-            f"give agt ledger {'admit' if first else 'init'} replaces={known}, which the ledger and its "
-            "claims then say for good"
-        )
-
-
-def recognise(ledger: Ledger) -> None:
-    """Put a ledger on the list, if no other one is listed at its path (CheckError, ``check_same_ledger``).
-
-    A ledger is made first, listed then, and debited last, as whoever pays from it calls this before.
-    So a process that is killed in between leaves a ledger that is not listed and has spent nothing;
-    listed first, it could leave the name of a ledger that never was, and no other could take it.
-    """
-    first = ledger.book.first_entry
-    check_same_ledger(ledger.path, first, ledger.book.declared)
-    line = {os.path.realpath(ledger.path): first}
-    if line.items() <= known_ledgers().items():
-        return
-    try:
-        place = _list_file()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("a", encoding="utf-8") as file:
-            file.write(f"\n{json.dumps(line)}\n")  # whatever a power cut left of the line before
-            file.flush()
-            os.fsync(file.fileno())
-    except (OSError, RuntimeError) as error:
-        put(f"the list of ledgers cannot be written ({error}), so another one in this place would go unnoticed", "stderr")
 
 
 def similar_elsewhere(path: Path, table: AdmittedTable) -> list[str]:

@@ -3,25 +3,25 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
 from agt.ledger.book import AdmittedTable, sample_of
-from agt.ledger.ledger import Ledger, admitted, check_unclaimed
+from agt.ledger.known import recognise
+from agt.ledger.ledger import Ledger, admitted
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.mechanisms.accounts import Uncounted
 from agt_cli.releasing.ledgers import (
     FOLDER,
     NO_LEDGER,
     existing_ledger,
-    recognise,
     say_skipped,
     second_head,
     unit_of,
 )
+from agt_cli.report.console import put
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import RunSettings, data_files
 
@@ -61,13 +61,11 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord, run: s
         path = existing_ledger(name)
         say_skipped(path.parent)
         with Ledger.open(path, second_head()) as ledger:
-            recognise(ledger)
-            _admit_erased(ledger, people.table)
-            ledger.check(people.relation, people.table.data, people.table.unit)
-            # a copy of the ledger has its budget once more
-            check_unclaimed(ledger.path, people.table, by_name=False, declared=ledger.book.declared)
+            if note := recognise(ledger):
+                put(note, "stderr")
+            payer = LedgerPayer.checked(ledger, people, run)
             record.environment(ledger=name)
-            yield LedgerPayer(ledger, people, run)
+            yield payer
 
 
 def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> ProtectedPeople:
@@ -80,14 +78,6 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
     people = sample_of(loaded.train.units)
     table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people)
     return ProtectedPeople(table, settings.relation.name)
-
-
-def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
-    """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
-    tables = ledger.book.tables
-    known = next((data for data in table.before if data in tables), None)
-    if known is not None and ledger.book.is_new(table):
-        ledger.admit(replace(table, name=tables[known].name, apart=tables[known].apart), ledger.population.unit)
 
 
 def _ledgers_of(people: ProtectedPeople) -> tuple[list[str], list[AgtError]]:

@@ -14,6 +14,7 @@ from agt import sentences
 from agt.errors import ConfigError
 from agt.ledger.book import Book, Debit, budget, clock
 from agt.ledger.chain import Head
+from agt.ledger.known import check_same_ledger
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.accounts import Account
 from agt.mechanisms.budget import eps_so_far
@@ -22,7 +23,7 @@ from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
 from agt.settings import plain_of
 from agt.store import Broken, open_plain
-from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, check_same_ledger, ledger_path, unit_of
+from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ledger_path, unit_of
 from agt_cli.releasing.noise import stands_for
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.folders import Record, VerifiedItem, first_difference, rendered_alike

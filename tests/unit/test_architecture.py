@@ -42,6 +42,7 @@ ROOMS = (
     ("agt.ledger",),
     ("agt.release",),
     ("agt.unlearning",),
+    ("agt.account", "agt.progress"),
     ("agt.api", "agt.estimator"),
     (
         *("agt_cli._experiments", "agt_cli.usage", "agt_cli.config_files", "agt_cli.help_pages", "agt_cli.completion"),

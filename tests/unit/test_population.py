@@ -70,6 +70,7 @@ def doors(folder: Path) -> dict[str, Callable[[Any], object]]:
     }
 
 
+@pytest.mark.filterwarnings("ignore::agt.errors.PrivacySumWarning")
 def test_every_door_of_the_library_refuses_queries_of_another_population(tmp_path: Path) -> None:
     for name, door in doors(tmp_path).items():
         door(FRAME[:1])

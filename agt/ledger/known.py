@@ -1,0 +1,75 @@
+"""The list of ledgers that this account has used on this machine, so that none is replaced by another unnoticed."""
+
+import json
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from agt.errors import CheckError
+from agt.ledger.ledger import Ledger
+
+
+def known_ledgers() -> dict[str, str]:
+    """The list of ledgers of this account on this machine: path -> ``Book.first_entry``; empty: an earlier version's.
+
+    It is a file in XDG_STATE_HOME (``~/.local/state``) of one JSON object a line, or of a path alone,
+    as earlier versions wrote it. Of several lines about one path the last one counts.
+    """
+    known: dict[str, str] = {}
+    with suppress(OSError, RuntimeError):
+        for line in _list_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            with suppress(ValueError):  # a line that a power cut tore
+                known |= json.loads(line) if line.startswith("{") else {line: known.get(line, "")}
+    return known
+
+
+def _list_file() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agt" / "ledgers"
+
+
+def check_same_ledger(path: Path, first: str = "", declared: Collection[object] = ()) -> None:
+    """Raise CheckError where the list of ledgers has another one at this path.
+
+    Args:
+        first: ``Book.first_entry`` of the ledger there; empty: one is about to be made.
+        declared: ``Book.declared``: a ledger in whose place this one was declared to lie is no other.
+    """
+    known = known_ledgers().get(os.path.realpath(path))
+    if known and known != first and known not in declared:
+        raise CheckError(
+            f"ledger={path}: this is another ledger than the one that was here, whose first entry begins "
+            f"with {known}, so what was spent on that one would be spent again. Bring that one back; or "
+            f"give agt ledger {'admit' if first else 'init'} replaces={known}, which the ledger and its "
+            "claims then say for good"
+        )
+
+
+def recognise(ledger: Ledger) -> str | None:
+    """Put a ledger on the list, if no other one is listed at its path.
+
+    A ledger is made first, listed then, and debited last, as whoever pays from it calls this before.
+    So a process that is killed in between leaves a ledger that is not listed and has spent nothing;
+    listed first, it could leave the name of a ledger that never was, and no other could take it.
+
+    Returns:
+        What its owner should hear; None: it is listed.
+
+    Raises:
+        CheckError: as ``check_same_ledger``.
+    """
+    first = ledger.book.first_entry
+    check_same_ledger(ledger.path, first, ledger.book.declared)
+    line = {os.path.realpath(ledger.path): first}
+    if line.items() <= known_ledgers().items():
+        return None
+    try:
+        place = _list_file()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(line)}\n")  # whatever a power cut left of the line before
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:
+        return f"the list of ledgers cannot be written ({error}), so another one in this place would go unnoticed"
+    return None

@@ -1,0 +1,25 @@
+"""Progress as a bar, in a notebook or a terminal, for whoever asks for one.
+
+agt.fit(x, y, on_progress=agt.progress_bar("training"))
+"""
+
+from tqdm.auto import tqdm
+
+from agt.training.loop import OnProgress, Progress
+
+
+def progress_bar(label: str = "") -> OnProgress:
+    """Return an ``on_progress`` that shows a bar, which is closed when the work is done.
+
+    Args:
+        label: stands in front of the bar.
+    """
+    bar = tqdm(desc=label or None, unit="row", unit_scale=True)
+
+    def on_progress(progress: Progress) -> None:
+        bar.total = progress.total
+        bar.update(progress.done - bar.n)
+        if progress.done >= progress.total:
+            bar.close()
+
+    return on_progress
