@@ -206,6 +206,8 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord) -> Ite
         yield NoLedger(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)
+        if setting is None:
+            record.environment(ledger=NO_LEDGER)  # named by the environment, which no other file says
         yield NoLedger(Uncounted("declined", tuple(holding), bool(refusals)))
     else:
         path = existing_ledger(name)
@@ -330,7 +332,7 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
 
 def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) -> None:
     """Put spent.json on disk. Raises OSError where it cannot be written; AgtError where it was debited already."""
-    note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
+    note = sentences.spent_note(about.what)
     now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
     try:
         record.write(SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note}))

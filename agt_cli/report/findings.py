@@ -257,7 +257,7 @@ def read_audit(content: bytes) -> Audit:
         Superseded: it is a summary of other audits, which no version writes any more.
         ConfigError: it is of another version, or no such document.
     """
-    return read_document(Audit, content, VERSION, "an audit", _of_version_1)
+    return read_document(Audit, content, VERSION, "an audit", "audit", _of_version_1)
 
 
 def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from agt import __version__
 from agt.certificates.conditions import Condition, condition_counts
-from agt.errors import Superseded, few
+from agt.errors import Superseded, counted, few
 from agt.facts import Standing
 from agt.models.fitting import load
 from agt.models.model import Model
@@ -179,13 +179,16 @@ class Record(Run):
         """a to g, each as its own facts make it stand; metrics.json has how many do."""
         with self.findings.looking("conditions"):
             content = self.read("conditions.json", MAX_TEXT_BYTES) if self.holds("conditions.json") else b"[]"
-            conditions = tuple(Condition.of(node) for node in parse_json(content, "conditions.json"))
+            recorded = parse_json(content, "conditions.json")
+            conditions = tuple(Condition.of(node) for node in recorded)
             if not conditions and not self.holds("conditions.json"):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(f"conditions.json has the conditions {letters!r}, expected a to g")
-            if content != as_json([condition.as_json() for condition in conditions]):
-                raise Broken("a condition is said to stand otherwise than its own facts make it stand")
+            derived = [condition.as_json() for condition in conditions]
+            if content != as_json(derived):
+                difference = first_difference(recorded, derived, "conditions") or "written otherwise than agt writes it"
+                raise Broken(f"conditions.json is not what its own facts make it: {difference}")
             self.check_metrics("conditions.json", **condition_counts(conditions))
             self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(conditions)}")
             return conditions
@@ -305,7 +308,7 @@ def check_version(version: str, name: str, record: "Record") -> None:
     Sentences of another version are not compared, so a version that is changed alone would spare them.
     """
     made_by = record.environment.get("agt")
-    if made_by is not None and version != made_by:
+    if version != made_by:
         raise Broken(f"agt of {name} is recorded as {version!r}, and env.json beside it names {made_by!r}")
 
 
@@ -377,7 +380,9 @@ def check_not_better(record: Record, conditions: Any, source: str) -> None:
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = {fact for fact in then.grounds.facts if fact.broken_by} - {*now.grounds.facts}
         if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
-            raise Broken(f"condition {now.letter} stands better here than {source}")
+            stands = f"{now.standing} in conditions.json, and {then.standing} {source}"
+            left_out = f", with {counted(len(lost), 'declaration')} left out" if lost else ""
+            raise Broken(f"condition {now.letter} stands better here than {source}: standing is {stands}{left_out}")
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,11 @@ from agt.settings import RelationConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings
+from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     Record,
     check_version,
     first_difference,
-    note_sentences,
     rendered_alike,
     spent_has_fields,
 )
@@ -131,6 +131,8 @@ def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, si
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
             raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
+    if output is Output.WEIGHTS:
+        record.check_metrics("spent.json", n_queries=size)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
         record.check_metrics("spent.json", **{"reserved" if lines else "n_queries": size})
     metrics = {"simulated": int(simulated), **each.parameters}
@@ -173,21 +175,14 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
 
 def _compare_spent(record: Record, claim: Claim) -> None:
     """Raise Broken unless spent.json says what the release comes to."""
-    derived = {
+    derived: dict[str, object] = {
         "what": claim.output.value,
         "mechanism": claim.mechanism,
         "simulated": claim.simulated,
-        "dataset": record.environment.get("dataset"),
     }
-    note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": claim.guarantee.as_json, "totals": [asdict(each) for each in claim.totals]}
-    if "trained_digest" in record.spent or record.command == "predict":
-        derived["trained_digest"] = (
-            record.environment.get("trained_digest") if record.environment.get("trained_run") else None
-        )
-    if difference := first_difference({key: record.spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json is not what this release comes to: {difference}")
+    compare_spent(record, derived, "this release comes to")
     record.findings.ok("budget", f"worked out again: {'; '.join(claim.spent)}")
 
 
@@ -228,17 +223,22 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
-    """Why no ledger counts a release, by its settings: what AGT_LEDGER was, and which ledgers there were, is the claim's.
+    """Why no ledger counts a release: by its settings, or by env.json, which says what AGT_LEDGER was.
 
     Raises:
         Broken: the claim gives another reason.
     """
     uncounted = claimed.uncounted
-    declined = record.config.get("ledger") == NO_LEDGER
-    if uncounted is None or uncounted.why == "call" or (declined and uncounted.why != "declined"):
-        why = None if uncounted is None else uncounted.why
-        expected = "declined" if declined else "unnamed"
-        raise Broken(f"{CLAIM_FILE} is not the claim of this release: uncounted.why is {why!r}, and is {expected!r}")
+    named = record.config.get("ledger") or record.environment.get("ledger")
+    expected = "declined" if named == NO_LEDGER else "unnamed"
+    why = None if uncounted is None else uncounted.why
+    if uncounted is None or why != expected:
+        raise Broken(
+            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as {why!r}, and is {expected!r}"
+        )
+    if why == "declined":
+        words = "which ledgers lay in the working directory is in the claim alone (uncounted.ledgers, unopened)"
+        record.findings.unchecked("ledgers", words)
     return uncounted
 
 
@@ -334,8 +334,13 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
 def _is_simulated(record: Record, seed: object) -> bool:
     """Whether the draws came from a seed; every file must agree."""
     simulated, findings = seed is not None, record.findings
-    if record.spent.get("simulated") is not simulated or record.metrics.get("simulated") != int(simulated):
-        findings.problem("draws", "config.yaml, spent.json and metrics.json do not agree on whether it is a simulation")
+    in_spent, in_metrics = record.spent.get("simulated"), record.metrics.get("simulated")
+    if in_spent is not simulated or in_metrics != int(simulated):
+        findings.problem(
+            "draws",
+            f"simulated is {simulated} by the seed of config.yaml, {in_spent!r} in spent.json and {in_metrics!r} in "
+            "metrics.json",
+        )
     elif simulated:
         findings.note("draws", "a SIMULATION: they come from a seed, and guarantee nothing")
     return simulated

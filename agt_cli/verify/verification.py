@@ -12,6 +12,7 @@ from agt.unlearning.sentences import sentences
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
+from agt_cli.verify.environment import check_environment
 from agt_cli.verify.erasure import (
     check_account,
     check_budget,
@@ -63,6 +64,7 @@ ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released we
 Check = Callable[[Record, Record | None], str | None]
 """Of a record, and of the training run that it was made from: what holds, in words (``Record.look``)."""
 CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the check's name, the check
+    ("", "env.json", check_environment),
     ("", "conditions", check_descent),
     ("", "data digest", check_data),
     ("train", "budget", check_noise),
@@ -211,6 +213,7 @@ class Verification:
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
         """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
+        record.look("env.json", check_environment)
         account, place = read_account_of(record), record.environment.get("trained_run") or record.config.get("run")
         if account is None:
             return (), ()

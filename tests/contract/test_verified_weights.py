@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from records import reseal
+from records import name_training_run, reseal
 
 from agt.models.portable import COMMAND, Portable
 from agt.settings import FeaturesConfig
@@ -198,9 +198,7 @@ def test_without_its_training_run_a_folder_is_compared_with_its_release(
     releases: Home, tmp_path: Path, capsys: Capsys
 ) -> None:
     run = copied(releases("table"), tmp_path)
-    environment = json.loads((run / "env.json").read_text())
-    (run / "env.json").write_text(json.dumps(environment | {"trained_run": "/nowhere/x"}))
-    reseal(run)
+    name_training_run(run, "/nowhere/x")
     assert "classes" in unchecked(checks_of(run / "release", capsys, 0))["origin"]
     forge(run, _with_weight)
     assert "weight[0, 1] of weights.npz is recorded as" in problems(run, capsys)
