@@ -392,7 +392,7 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
         if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
             raise ValueError(f"its columns are not {' and '.join(LABEL_COLUMNS)}, each label one of a few classes")
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
-        raise Broken(f"{name} is no proper {name.split('.')[1]} ({error})") from None
+        raise Broken(f"{name} is no proper {'table' if name == LABEL_FILES[0] else 'parquet file'} ({error})") from None
     return labels
 
 
