@@ -25,10 +25,18 @@ ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt_cli.report.training_md", ("caution_words",)),
     ("agt_cli.report.plan_words", ("verdict", "finding", "advice")),
     ("agt_cli.report.quality", ("rate_words",)),
+    ("agt_cli.report.release_md", ("predict_report", "publish_headline", "publish_section")),
+    ("agt_cli.report.training_md", ("train_report",)),
+    ("agt_cli.report.certification_md", ("certify_report",)),
+    ("agt_audit.page", ("page",)),
     ("agt_cli.commands.start", ("ways",)),
 )
 """(module, names of its templates; None: all that it defines): whatever they make must not be read back."""
-PROPERTIES = (("agt.unlearning.sentences", "Remark", "sentence"), ("agt_cli.report.quality", "Quality", "verdict"))
+PROPERTIES = (
+    ("agt.unlearning.sentences", "Remark", "sentence"),
+    ("agt_cli.report.quality", "Quality", "verdict"),
+    ("agt_cli.report.findings", "Audit", "verdict"),
+)
 """(module, class, name) of properties that are templates."""
 OURS = ("agt", "agt_cli", "agt_audit", "experiments")
 RENDERERS = (
