@@ -43,7 +43,9 @@ def _entries_of(record: Record) -> dict[str, Any]:
     """Return what other files say of entries of env.json; None: such an entry is not there."""
     config = record.config
     training, compute = config.get("training") or {}, config.get("compute") or {}
-    derived: dict[str, Any] = {"seed": training.get("seed"), "rehearsed": config.get("rehearse") or None}
+    derived: dict[str, Any] = {"rehearsed": config.get("rehearse") or None}
+    if not record.environment.get("succeeds"):  # an update may have drawn the settings' seeds anew
+        derived["seed"] = training.get("seed")
     if compute.get("threads"):
         derived["threads"] = compute["threads"]
     if record.command == "train" and record.holds(SOURCE_FILE):
