@@ -19,7 +19,7 @@ from agt import __version__
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Claim, read_claim
 from agt.mechanisms.output import Output
-from agt.mechanisms.releases import weights_total
+from agt.mechanisms.totals import total_of_weights
 from agt.models.model import Model
 from agt.models.portable import README, RELEASE, WEIGHTS, Portable
 from agt.settings import plain_of
@@ -237,7 +237,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         most=None,
         simulated=False,
         reasons=(),
-        totals=tuple(weights_total(guarantee, each.delta) for each in claimed.totals),
+        totals=tuple(total_of_weights(guarantee, each.delta) for each in claimed.totals),
     )
     if claimed.issued is not None:
         raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day")
