@@ -16,6 +16,8 @@ from agt_cli.verify.folders import Record, first_difference, note_sentences, ren
 
 PAID_BY_LEDGERS = ("predict", "measure")
 """Commands whose env.json names the ledger that pays. Training with noise names it too, where there is one."""
+OF_QUERIES = ("predict", "certify", "plan")
+"""Commands that ask the queries of ``inputs``, which env.json names again. Audits open the run without them."""
 OF_EVERY_RELEASE = {"what", "mechanism", "guarantee", "totals", "queries", "dataset", "simulated", "ledger"}
 WRITTEN_WITH_IT = {"time", "note", "seal", "format"}
 
@@ -50,8 +52,9 @@ def _entries_of(record: Record) -> dict[str, Any]:
         derived["threads"] = compute["threads"]
     if record.command == "train" and record.holds(SOURCE_FILE):
         derived["dataset"] = record.json(SOURCE_FILE)["name"]
-    if "trained_run" in record.environment and "inputs" in config:
-        derived["inputs"] = None if config["inputs"] is None else str(Path(str(config["inputs"])))
+    if record.command in OF_QUERIES and not config.get("release"):
+        inputs = config.get("inputs")
+        derived["inputs"] = None if inputs is None else str(Path(str(inputs)))
     return derived | _ledger_of(record) | _history_of(record)
 
 
