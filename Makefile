@@ -11,6 +11,7 @@
 # make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
 # make faults   predict, unlearn and ledger stopped at each write, sync and rename (Linux, gcc; hours): ONLY=labels for one
 # make golden   the files that many command lines write, by this tree and by BASE=REV: ONLY='box ledger' for some chains
+#             make golden-guard   the same command lines with sentences that raise where our own code reads one
 # make size     statements, files, imports and functions of each folder; fails nothing
 # make triton the GPU kernel's tests under Triton's interpreter, without a GPU
 # make gpu    on a machine with a GPU: checks, benchmarks, the papers' sizes, in ten minutes; the table is gpu.md
@@ -32,7 +33,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden size triton gpu wheel clean
+.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden golden-guard size triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -120,6 +121,9 @@ BASE ?=
 
 golden: $(VENV)/.installed
 	$(VENV)/bin/python scripts/golden.py $(if $(BASE),--base $(BASE)) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+
+golden-guard: $(VENV)/.tools
+	$(VENV)/bin/python scripts/golden.py --guard --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 size:
 	$(VENV)/bin/python scripts/size.py

@@ -153,6 +153,11 @@ def neighbours(relation: str, edit: str) -> str:
     return f"{relation} neighbours ({edit})"
 
 
+def spent_note(output: str) -> str:
+    """Return what spent.json says of itself. Args: output: labels, weights, a number or constants."""
+    return f"from this time on {output} may have been drawn: count them as spent, whatever became of this run"
+
+
 def price(given: str, between: str) -> str:
     """Return a guarantee with its neighbours."""
     return f"{given} for {between}"

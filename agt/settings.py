@@ -527,6 +527,7 @@ def read_document(
     content: bytes,
     version: str,
     name: str,
+    key: str,
     of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
 ) -> T:
     """What ``content_of`` made.
@@ -534,6 +535,7 @@ def read_document(
     Args:
         version: that this program reads.
         name: of such a document, for messages: ``a claim``.
+        key: before the names of its entries, in messages: ``claim``.
         of_earlier: from a document of an earlier version to the same of ``version``; others it returns as they are.
 
     Raises:
@@ -548,24 +550,30 @@ def read_document(
     given = node.get("schema")
     if given != version:
         raise ConfigError(f"{name} of version {given!r}; this agt reads {version}")
-    value = validate(cls, node, name.split()[-1])
-    if plain_of(value) != node or not _has_kinds_of(node, plain_of(value)):
-        raise ConfigError(f"{name}: an entry is not as agt writes it (a number as text, or null)")
+    value = validate(cls, node, key)
+    if odd := _misspelt(node, plain_of(value)):
+        raise ConfigError(f"{name}: {odd}: not as agt writes it")
     return value
 
 
-def _has_kinds_of(node: Any, written: Any) -> bool:
-    """Return whether an equal JSON value has the kinds that another has: true is not 1, and 3.0 is not 3.
+def _misspelt(node: Any, written: Any, place: str = "") -> str:
+    """Return where a JSON value is not as another is written, with both; empty: nowhere.
 
-    Where a fraction is written, a whole number may stand.
+    true is not 1, and 3.0 is not 3; but where a fraction is written, a whole number may stand.
     """
-    if isinstance(written, Mapping):
-        return all(_has_kinds_of(node[key], value) for key, value in written.items())
-    if isinstance(written, list | tuple):
-        return all(_has_kinds_of(item, value) for item, value in zip(node, written, strict=True))
-    if isinstance(written, bool) or isinstance(node, bool):
-        return isinstance(written, bool) and isinstance(node, bool)
-    return not (isinstance(written, int) and isinstance(node, float))
+    if isinstance(node, Mapping) and isinstance(written, Mapping):
+        unlike = [key for key in {**written, **node} if (key in written) != (key in node)]
+        if unlike:
+            return f"{place}.{unlike[0]} = {node.get(unlike[0])!r}".removeprefix(".")
+        pairs = {f"{place}.{key}": (node[key], written[key]) for key in written}
+    elif isinstance(node, list | tuple) and isinstance(written, list | tuple) and len(node) == len(written):
+        pairs = {f"{place}[{index}]": both for index, both in enumerate(zip(node, written, strict=True))}
+    else:
+        odd_kind = isinstance(node, bool) != isinstance(written, bool)
+        odd_kind = odd_kind or (isinstance(written, int) and isinstance(node, float))
+        return f"{place.removeprefix('.')} = {node!r}, where {written!r} stands" if odd_kind or node != written else ""
+    found = (_misspelt(one, other, where) for where, (one, other) in pairs.items())
+    return next(filter(None, found), "")
 
 
 @cache

@@ -72,6 +72,11 @@ NESTING = {
 }
 """What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
 ON_RECORD = {"each parameter": "parameters and boxes"}
+# What findings are about; their subjects begin so.
+ON_RECORD_AGAIN, PARAMETERS = "on record", "parameters"
+CERTIFIED_LABELS, LABELS_WITHIN_BOUNDS = "certified labels", "labels within bounds"
+MEMORISATION, OTHER_MEMORISATION = "memorisation of certified records", "memorisation of other records"
+NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
 BOUND = {"each parameter": "the box of k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
 Kind = tuple[str, int]  # an edit in words, and its distance
@@ -451,13 +456,13 @@ class Certificate(AuditKind):
         conditions = map(_condition_line, opened.conditions)
         metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
         said = (*auditor.notes(), *conditions)
-        return Audited.of(opened.trained.finished, found, said, tables=auditor.tables(), metrics=metrics)
+        return Audited.of(opened.trained.finished, tuple(found.values()), said, tables=auditor.tables(), metrics=metrics)
 
 
 def _condition_line(condition: Condition) -> str:
-    """Return how a condition stands, and why; of one that was declared, the reason says so."""
-    told = condition.why if condition.standing is Standing.DECLARED else f"{condition.standing}: {condition.why}"
-    return f"condition {condition.letter} ({condition.name}): {told}"
+    """Return how a condition stands and why; the first reason of a declared one says itself that it is declared."""
+    said = condition.why if condition.standing is Standing.DECLARED else f"{condition.standing}: {condition.why}"
+    return f"condition {condition.letter} ({condition.name}): {said}"
 
 
 class Auditor:
@@ -483,6 +488,7 @@ class Auditor:
             ``wrong``: labels that changed.
         units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
         unreached: (neighbour, member) pairs farther than the grid reaches.
+        names_far_newcomers: the table of edits names newcomers that lie beyond the ranges.
         stay: no record goes or comes.
         pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which ``stuck`` out; ``compared``
             (pair, query), of which ``torn``: distances more than 1 apart, or a label that turned before its distance was 0.
@@ -504,6 +510,7 @@ class Auditor:
         self.groups, self.outside, self.turned = Shares(), list[str](), list[str]()
         self.memorised = list[tuple[bool, int]]()
         self.labels = self.wrong = self.units = self.unreached = 0
+        self.names_far_newcomers = False
         self.pairs = self.ends = self.stuck = self.compared = self.torn = 0
         self.rng, self.problem = np.random.default_rng(seed), model.problem
         settings, dataset = self.problem.settings, self.problem.dataset
@@ -553,24 +560,21 @@ class Auditor:
         self.cut |= late
         return late
 
-    def run(self) -> tuple[Finding, ...]:
-        """Every stage, each with its equal share of the time that is left; a finding for each claim."""
-        again = [self.again] if self.extent.again else []
-        stages: list[Callable[[], Finding | None]] = [
-            *again,
-            self.attack,
-            self.pair,
-            *([] if self.stay else [self.leave_out]),
-        ]
-        made = list[Finding | None]()
+    def run(self) -> dict[str, Finding]:
+        """Every stage, each with its equal share of the time that is left; what a claim is about -> its finding."""
+        found: dict[str, Finding] = {}
+        stages = [self.attack, self.pair, *([] if self.stay else [self.leave_out])]
+        if self.extent.again:
+            self.share_time(len(stages) + 1)
+            found[ON_RECORD_AGAIN] = self.again()
         for place, stage in enumerate(stages):
             self.share_time(len(stages) - place)
-            made.append(stage())
+            stage()
         self.aimed()
         within, dealing = self.beside_bounds(), self.batches()
-        on_record = (finding for finding in made if finding is not None)
-        about_labels = (self._certified(), within, *(() if self.stay else self._memorisation()))
-        return (*on_record, self._parameters(), *about_labels, *self._of_pairs(), dealing)
+        found |= {PARAMETERS: self._parameters(), CERTIFIED_LABELS: self._certified(), LABELS_WITHIN_BOUNDS: within}
+        found |= {} if self.stay else self._memorisation()
+        return found | dict(self._of_pairs()) | {BATCHES: dealing}
 
     def share_time(self, stages: int) -> None:
         """Give the next of so many stages its equal share of the time that is left."""
@@ -655,6 +659,7 @@ class Auditor:
     def _trained(self, edits: Sequence[Edited]) -> Iterator[tuple[Edited, Model, float]]:
         """Train neighbours while there is time, and hold them against parameters and labels; with how far each went."""
         self.planned.update(map(kind_of, edits))
+        self.names_far_newcomers |= any(len(edit.story) == 1 and edit.times_range > 1 for edit in edits)
         long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=long)
         for done, edit in enumerate(edits):
@@ -757,7 +762,7 @@ class Auditor:
             within = int(bounds_of(self.model).turned(self.model, queries[reach >= 1], reach[reach >= 1]).sum())
         looked = f"none of {asked} labels turns" if asked else "no label was asked beside bounds"
         return counterexamples(
-            f"labels within bounds: {self.subject}",
+            f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
             "a label of stable distance L is the same at all parameters within the bound of L",
             "parameters moved as far as the bound allows, against the label's lead; queries bisected onto edges of "
             "distances",
@@ -816,7 +821,7 @@ class Auditor:
             moved += int((here != there).sum())
         differ = f"{constants} of 4 plans have other constants, {moved} records change their batch or shard"
         return counterexamples(
-            f"batches and constants: {self.subject}",
+            f"{BATCHES}: {self.subject}",
             "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
             "plans of the run and of two neighbours, one of them with every other record left out",
             "all records that both have, in the first two epochs", "constants and records that differ",
@@ -891,7 +896,7 @@ class Auditor:
         shares = sorted(self.groups.items(), key=lambda each: -each[1])
         ends = [f"{name} by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (*shares[:1], *shares[-1:])]
         return counterexamples(
-            f"parameters: {self.subject}",
+            f"{PARAMETERS}: {self.subject}",
             f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within {bound}",
             "neighbours trained by the run's own constants: units left out, and edits made to hurt",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
@@ -902,21 +907,22 @@ class Auditor:
     def _certified(self) -> Finding:
         meaning = f"none of {self.labels:,} certified labels changed" if self.labels else "no query is certified at such k"
         return counterexamples(
-            f"certified labels: {self.subject}",
+            f"{CERTIFIED_LABELS}: {self.subject}",
             "a label of stable distance L is the same on every dataset within L",
             f"{len(self.queries)} queries, those bisected onto the edges of labels and distances among them",
             self.effort, "certified labels that changed", float(self.wrong) if self.labels else None,
             f"certified labels changed: {self.turned[0]}" if self.turned else meaning, "one label",
         )  # fmt: skip
 
-    def _memorisation(self) -> Iterator[Finding]:
+    def _memorisation(self) -> dict[str, Finding]:
         left_out = "each unit left out, and the model asked for its own records"
         certified, others = ([change for held, change in self.memorised if held == side] for side in (True, False))
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
         exact = f"it is exactly 0 for all {len(certified):,} certified records"
         meaning = exact if certified else "no record was certified"
-        yield counterexamples(
-            f"memorisation of certified records: {self.subject}",
+        found: dict[str, Finding] = {}
+        found[MEMORISATION] = counterexamples(
+            f"{MEMORISATION}: {self.subject}",
             "P(label right | in) - P(label right | out) is exactly 0 where the record's stable distance is 1 or more",
             left_out, f"{self.units} units left out, {len(self.memorised)} records asked", "records memorised",
             float(broken) if certified else None,
@@ -924,20 +930,21 @@ class Auditor:
             "one record",
         )  # fmt: skip
         if others:
-            yield Finding(
-                "memorisation of other records", "nothing is claimed of records whose stable distance is 0", left_out,
+            found[OTHER_MEMORISATION] = Finding(
+                OTHER_MEMORISATION, "nothing is claimed of records whose stable distance is 0", left_out,
                 f"{len(others)} records asked", Outcome.REPORTED,
                 f"{moved} of {len(others)} are labelled otherwise by the model that never saw them", "records memorised",
                 found=float(moved), strength=Strength.CERTAIN,
             )  # fmt: skip
+        return found
 
-    def _of_pairs(self) -> Iterator[Finding]:
+    def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
         unit = "distances" if self.dense else "steps of the grid"
         apart = f"{unit} of neighbours differ by 1 at most, and labels only where both are 0"
         both = ", as the run's own records were once more" if self.other_code else ""
-        claims = [("stable distances", apart, self.exact, self.compared, self.torn, "queries")]
+        claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
-            claims.insert(0, ("nesting", nesting[0], self.nests, self.ends, self.stuck, nesting[1]))
+            claims.insert(0, (NESTING_BOXES, nesting[0], self.nests, self.ends, self.stuck, nesting[1]))
         for about, claim, claimed, looked, broken, unit in claims:
             why = f"no {unit} were compared"
             if not claimed:
@@ -945,7 +952,7 @@ class Auditor:
             elif not self.pairs:
                 why = "no neighbour was trained with its bounds (audit.bounded, audit.seconds)"
             tested = claimed and self.pairs and looked
-            yield counterexamples(
+            yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
                 f"neighbours one k away, trained with all their bounds{both}; queries bisected onto the edges of both",
                 f"{self.pairs} such neighbours", f"{unit} that break it", float(broken) if tested else None,
@@ -980,7 +987,7 @@ class Auditor:
         yield from (f"training refused {n} neighbours: {why}" for why, n in self.why.most_common(MAX_REFUSALS_SHOWN))
         if self.unreached:
             yield f"{self.unreached} neighbours were farther away than the run's bounds reach: none was kept"
-        if any("beyond the ranges" in kind for kind, _ in self.planned):
+        if self.names_far_newcomers:
             yield (
                 "newcomers marked as beyond the ranges have features that the columns may never hold: certificates are "
                 "about them too"

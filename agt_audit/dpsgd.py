@@ -436,6 +436,35 @@ class TrainingEffort:
         return self.trials - self.trials // 3
 
 
+@dataclass(frozen=True)
+class LowerBound:
+    """A lower bound on epsilon at the claim's delta, from one attack.
+
+    Attributes:
+        method: how it came from what was counted, by its name.
+        adversary: who sees what: ``SUMS``, ``WEIGHTS``, ``LOSS``, ``STEPS`` or ``ONE_RUN``.
+        found: the bound.
+        strength: what it is good for.
+        canaries: of one run; 0: one, of many runs.
+    """
+
+    method: str
+    adversary: str
+    found: float
+    strength: Strength
+    canaries: int = 0
+
+    @property
+    def seen(self) -> str:
+        """Who sees what, and in how many canaries."""
+        return f"{self.adversary}, {self.canaries} canaries" if self.canaries else self.adversary
+
+    @property
+    def estimate(self) -> Estimate:
+        """As a finding has it."""
+        return Estimate(f"{self.method}, {self.seen}", "epsilon", self.found, self.strength)
+
+
 def likelihood(sight: Sight, noise: float) -> np.ndarray:
     """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without, under the claim."""
     return (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
@@ -443,7 +472,7 @@ def likelihood(sight: Sight, noise: float) -> np.ndarray:
 
 def audit(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, several: Canaries | None = None
-) -> tuple[list[Estimate], Finding]:
+) -> tuple[list[LowerBound], Finding]:
     """(all bounds on epsilon at the claim's delta, by estimator and who sees what; the size of the noise).
 
     Args:
@@ -474,7 +503,7 @@ def audit(
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
 
-def _of_many(adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float) -> list[Estimate]:
+def _of_many(adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float) -> list[LowerBound]:
     """What one adversary's scores of many runs give, each bound at a threshold chosen for its own measure."""
     (present, absent), third, bounds = (side[:, 0] for side in sides), len(sides[0]) // 3, []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
@@ -482,21 +511,21 @@ def _of_many(adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure:
         for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
             if each.measure == claimed.measure:
                 epsilon = each.found if each.measure == "epsilon" else _epsilon(each.found, config.delta)
-                bounds.append(Estimate(f"{each.estimator}, {adversary}", "epsilon", epsilon, each.strength))
+                bounds.append(LowerBound(each.estimator, adversary, epsilon, each.strength))
     return bounds
 
 
-def _of_steps(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, sure: float) -> Estimate:
+def _of_steps(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, sure: float) -> LowerBound:
     """The bound from guesses in each step."""
     steps = trainer.plan.epochs
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5
     right = (likelihood(trainer.train(canary, coins), trainer.noise) > 0) == coins
     fewest = lower_limit(int(right.sum()), right.size, 1 - sure)
     mu = 2 * float(ndtri(fewest)) * math.sqrt(steps) if fewest > 0.5 else 0.0
-    return Estimate(f"Gaussian DP, {STEPS}", "epsilon", _epsilon(mu, trainer.config.delta), Strength.CONFIDENT)
+    return LowerBound("Gaussian DP", STEPS, _epsilon(mu, trainer.config.delta), Strength.CONFIDENT)
 
 
-def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) -> list[Estimate]:
+def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) -> list[LowerBound]:
     """The bounds from guesses about many canaries of one training, all on the same scores."""
     m, config, bounds = len(canaries), trainer.config, []
     coins = np.random.default_rng(seed).random((1, 1, m)) < 0.5
@@ -505,21 +534,20 @@ def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) 
         made = planned_guesses(m, config.epsilon, config.delta, sure, bound)
         right = right_guesses(scores, coins[0, 0], made - made // 2, made // 2)
         epsilon = one_run_epsilon(right, made, m, config.delta, sure, bound)
-        bounds.append(Estimate(f"{bound}, {ONE_RUN}, {m} canaries", "epsilon", epsilon, Strength.CONFIDENT))
+        bounds.append(LowerBound(bound, ONE_RUN, epsilon, Strength.CONFIDENT, m))
     return bounds
 
 
-def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[Estimate]) -> Finding:
+def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[LowerBound]) -> Finding:
     """The greatest rigorous bound held against the claim."""
     config, sure = trainer.config, [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
     best = max(sure, key=lambda bound: bound.found)
-    name, _, adversary = best.estimator.partition(", ")
     violated = best.found > config.epsilon
     mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
     claim = f"{config.epsilon:.12g} claimed"
     verdict = f"more than the {claim}" if violated else f"which does not contradict the {claim}, and proves nothing"
-    once = sorted({each.estimator.partition(", ")[2] for each in sure if ONE_RUN in each.estimator})
+    once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
         subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",
         claim=trainer.claim,
@@ -527,8 +555,8 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
         effort="; ".join([f"{effort.trials} trainings a side", f"{effort.step_runs} with a coin in each step", *once]),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"epsilon at delta {config.delta:g} is at least {least(best.found, config.epsilon)} ({name}, from "
-            f"{adversary}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
+            f"epsilon at delta {config.delta:g} is at least {least(best.found, config.epsilon)} ({best.method}, from "
+            f"{best.seen}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
             if best.found
             else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
         ),
@@ -537,14 +565,14 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
         delta=config.delta,
         found=best.found,
         confidence=effort.confidence,
-        estimator=name,
+        estimator=best.method,
         noticeable=(
             "only what betrays nearly every run"
             if noticed is None
             else f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever sees every noisy sum"
         ),
         noticed=noticed,
-        estimates=tuple(bounds),
+        estimates=tuple(bound.estimate for bound in bounds),
     )
 
 
@@ -605,7 +633,7 @@ class DpSgdAudit(AuditKind):
             bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
         ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
-        lines = [(*each.estimator.split(", ", 1), each.strength.value, each.found) for each in ordered]
+        lines = [(each.method, each.seen, each.strength.value, each.found) for each in ordered]
         columns = ["lower bound on epsilon", "who sees", "it is", f"claimed {trainer.config.epsilon:g}"]
         tables = {"bounds": pd.DataFrame(lines, columns=columns)}
         finding = judged(trainer, canary, effort, bounds)

@@ -144,6 +144,8 @@ class Edited:
 
     Attributes:
         distance: within so many k of the relation.
+        times_range: of the newcomer that is farthest out, how many times beyond the ranges of
+            features it lies; 1: all lie within.
     """
 
     base: Records
@@ -151,6 +153,7 @@ class Edited:
     come: tuple[Records, ...] = ()
     distance: int = 0
     story: tuple[str, ...] = ()
+    times_range: float = 1.0
 
     def changed(self, leaving: str | None, newcomer: Records | None, story: str) -> "Edited":
         """Return the neighbour without a unit, and with a newcomer, where there are such.
@@ -371,8 +374,9 @@ class Editor:
         made = of if leaving is None else of.changed(leaving, None, f"less {why}")
         if kind is EditKind.LEAVES:
             return made
-        newcomer, manner = self._newcomer(of, leaving, target)
-        return made.changed(None, newcomer, f"plus {manner}")
+        newcomer, manner, times_range = self._newcomer(of, leaving, target)
+        made = made.changed(None, newcomer, f"plus {manner}")
+        return replace(made, times_range=max(made.times_range, times_range))
 
     def repeated(self, of: Edited) -> Edited:
         """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
@@ -446,8 +450,12 @@ class Editor:
         names, places = np.unique(of.base.units[rows], return_inverse=True)
         return str(names[np.bincount(places, speaks).argmax()]), way
 
-    def _newcomer(self, of: Edited, leaving: str | None, target: Target) -> tuple[Records, str]:
-        """A unit of new rows, under a name that the keyed hash sends where it hurts."""
+    def _newcomer(self, of: Edited, leaving: str | None, target: Target) -> tuple[Records, str, float]:
+        """A unit of new rows, under a name that the keyed hash sends where it hurts.
+
+        Returns:
+            The rows, what they are in words, and how many times beyond the ranges they lie.
+        """
         self.made += 1
         way = str(self.rng.choice(WAYS))
         count = self.terms.unit_rows if way == "against" else int(self.rng.integers(1, self.terms.unit_rows + 1))
@@ -463,7 +471,7 @@ class Editor:
         )
         placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
         far = "" if size <= 1 else f", {size:g} times beyond the ranges"
-        return placed, f"one {way}, {where}{far}"
+        return placed, f"one {way}, {where}{far}", size
 
     def _row(self, way: str, records: Records, target: Target) -> tuple[np.ndarray, int, float]:
         """(a record's features, flat; its label; how many times beyond the ranges)."""

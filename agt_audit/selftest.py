@@ -41,8 +41,19 @@ from agt.training.loop import Noise
 from agt.training.noise import NoiseConfig
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
-from agt_audit.certificate import Auditor, Certificate
-from agt_audit.dpsgd import NoisyTraining, TrainingEffort, audit, judged as judge_training
+from agt_audit.certificate import (
+    BATCHES,
+    CERTIFIED_LABELS,
+    LABELS_WITHIN_BOUNDS,
+    MEMORISATION,
+    NESTING_BOXES,
+    ON_RECORD_AGAIN,
+    PARAMETERS,
+    STABLE_DISTANCES,
+    Auditor,
+    Certificate,
+)
+from agt_audit.dpsgd import ONE_RUN, STEPS, SUMS, NoisyTraining, TrainingEffort, audit, judged as judge_training
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -309,7 +320,7 @@ def moving_as_far(seed: int, radius: float) -> Finding:
     """Boxes for features that move within 0.05, audited as if for another radius."""
     model = boxed(seed, relation="perturb", radius=0.05)
     settings = replace(model.problem.settings, relation=RelationConfig("perturb", radius=radius))
-    return audited(replace(model, problem=replace(model.problem, settings=settings)), seed, "parameters")
+    return audited(replace(model, problem=replace(model.problem, settings=settings)), seed, PARAMETERS)
 
 
 def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
@@ -333,33 +344,30 @@ def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT)
 def counting(seed: int, dealt: bool) -> Finding:
     """A head that was trained by a plan of its number of records."""
     model = headed(seed, batch={"count": 2}, epochs=2, lr=1.0)
-    return audited(replace(model, problem=flawed(CountingProblem, model.problem, dealt=dealt)), seed, "batches", NOBODY)
+    return audited(replace(model, problem=flawed(CountingProblem, model.problem, dealt=dealt)), seed, BATCHES, NOBODY)
 
 
 def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
     """The finding about one claim."""
-    found = Auditor(model, extent, seed).run()
-    return next(finding for finding in found if finding.subject.startswith(about))
+    return Auditor(model, extent, seed).run()[about]
 
 
 def all_audited(model: Model, seed: int) -> Finding:
     """Certificates as they are made, every claim of theirs attacked; of the findings the worst."""
-    return worst(Auditor(model, replace(EXTENT, bounded=2, again=True), seed).run())
+    return worst(tuple(Auditor(model, replace(EXTENT, bounded=2, again=True), seed).run().values()))
 
 
 def box_of_other_products(seed: int) -> Finding:
     """Boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
     settings: dict[str, Any] = {"network": (4,), "epochs": 3}
     rump = replace(boxed(seed, **settings), box=boxed(seed, product="rump", **settings).box)
-    return audited(rump, seed, "parameters and boxes", AGAIN)
+    return audited(rump, seed, ON_RECORD_AGAIN, AGAIN)
 
 
 def memorised_and_certified(seed: int) -> Finding:
     """Records each alone in a direction, which a large step learns by heart, and which are called certified."""
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
-    return audited(
-        flawed(OverstatedDistance, boxed(seed, np.eye(16) * 4, labels, lr=40.0), more=2), seed, "memorisation of certified"
-    )
+    return audited(flawed(OverstatedDistance, boxed(seed, np.eye(16) * 4, labels, lr=40.0), more=2), seed, MEMORISATION)
 
 
 # -- training with noise -----------------------------------------------------------------------------------------------
@@ -390,14 +398,22 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
     return replace(cast(QuieterTraining, trainer), kept=kept)
 
 
-def audited_training(seed: int, kept: float, seen: str, canary: str = "signs", confidence: float = 0.95) -> Finding:
-    """What those bounds say whose names have a word, of training that keeps so much of its noise."""
+def audited_training(
+    seed: int, kept: float, adversary: str | None, canary: str = "signs", confidence: float = 0.95
+) -> Finding:
+    """What the bounds of one adversary say of training that keeps so much of its noise; None: those of all."""
     trainer, effort = noisy(seed, kept), TrainingEffort(60, 40, confidence, seed)
     one, several = (trainer.canaries(canary, count, seed) for count in (1, 60))
-    bounds, size = audit(trainer, one, effort, several)
-    if seen == "noise":
-        return size
-    return judge_training(trainer, one, effort, [bound for bound in bounds if seen in bound.estimator])
+    bounds, _ = audit(trainer, one, effort, several)
+    chosen = [bound for bound in bounds if adversary in (None, bound.adversary)]
+    return judge_training(trainer, one, effort, chosen)
+
+
+def audited_noise(seed: int, kept: float, confidence: float = 0.95) -> Finding:
+    """What the size of the noise says of training that keeps so much of it."""
+    trainer, effort = noisy(seed, kept), TrainingEffort(60, 40, confidence, seed)
+    one, several = (trainer.canaries("signs", count, seed) for count in (1, 60))
+    return audit(trainer, one, effort, several)[1]
 
 
 # -- membership --------------------------------------------------------------------------------------------------------
@@ -511,27 +527,29 @@ PLANTED: dict[str, Plant] = {
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
     "labels between two heads, drawn for another budget": answered,
-    "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
+    "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, PARAMETERS),
     "boxes for features that move half as far": partial(moving_as_far, radius=0.1),
     "a box by other products than recorded": box_of_other_products,
     "a stable distance one too large": lambda seed: audited(
-        flawed(OverstatedDistance, boxed(seed), more=1), seed, "certified labels"
+        flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
     "a certified record that was memorised": memorised_and_certified,
-    "stable distances 5 % too long": partial(stretched, times=1.05, about="labels within", extent=NOBODY),
-    "stable distances twice too long, told by a neighbour": partial(stretched, times=2.0, about="certified labels"),
+    "stable distances 5 % too long": partial(stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY),
+    "stable distances twice too long, told by a neighbour": partial(stretched, times=2.0, about=CERTIFIED_LABELS),
     "a normaliser that counts the records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump from one dataset to the next": lambda seed: audited(
-        flawed(OverstatedDistance, boxed(seed), more=-2), seed, "stable distances", PAIRS
+        flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
     ),
     "boxes that do not nest in those of a neighbour": lambda seed: audited(
-        widened(boxed(seed), 2.0), seed, "nesting", PAIRS
+        widened(boxed(seed), 2.0), seed, NESTING_BOXES, PAIRS
     ),
-    "training whose noise is 20 % too small": partial(audited_training, kept=0.8, seen="noise"),
-    "training that forgets its noise": partial(audited_training, kept=0.0, seen="every noisy sum"),
-    "training that forgets its noise, told step by step": partial(audited_training, kept=0.0, seen="step by step"),
-    "training that forgets its noise, told in one run": partial(audited_training, kept=0.0, seen="one run", canary="dirac"),
+    "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
+    "training that forgets its noise": partial(audited_training, kept=0.0, adversary=SUMS),
+    "training that forgets its noise, told step by step": partial(audited_training, kept=0.0, adversary=STEPS),
+    "training that forgets its noise, told in one run": partial(
+        audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
+    ),
     "stable distances that are one too long": overstated_labels,
     "unlearning: nothing is removed": partial(unlearned, "epsilon", request(), removed=lambda rows: rows[:0]),
     "unlearning: other records are removed": partial(
@@ -552,8 +570,8 @@ SOUND: dict[str, Plant] = {
     "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "boxes for features that move as far": partial(moving_as_far, radius=0.05),
-    "training with its noise": partial(audited_training, kept=1.0, seen="", confidence=SURE),
-    "training with its noise, by its size": partial(audited_training, kept=1.0, seen="noise", confidence=SURE),
+    "training with its noise": partial(audited_training, kept=1.0, adversary=None, confidence=SURE),
+    "training with its noise, by its size": partial(audited_noise, kept=1.0, confidence=SURE),
     "stable distances as they are": partial(overstated_labels, more=0),
     "a linear head as it is": lambda seed: all_audited(headed(seed, **ONE_STEP), seed),
     "unlearning: the records that go are removed": removals,

@@ -105,8 +105,9 @@ def accuracy_by_members(
     eps: tuple[Positive, ...] = (1.0, 0.5, 0.1),
 ) -> Kind:
     """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for each eps (001 Fig 4)."""
+    panels = {budget: f"eps = {budget:g}" for budget in sorted(eps)}
     keys = [
-        {"profile": name, "members": size, "mechanism": mechanism, "eps": budget, "panel": f"eps = {budget:g}"}
+        {"profile": name, "members": size, "mechanism": mechanism, "eps": budget, "panel": panels[budget]}
         for name, profile in profiles.items()
         for size in members
         for mechanism in dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
@@ -132,7 +133,8 @@ def accuracy_by_members(
     def shown(rows: pd.DataFrame) -> Shown:
         about = ["profile", "members", "accounting", "vote", "median distance of the vote", "seconds"]
         points = rows[["members", "series", "panel", "accuracy"]]
-        draw = lines("members", "accuracy", "members", "expected accuracy", log=False, panels="panel")
+        order = tuple(panels.values())
+        draw = lines("members", "accuracy", "members", "expected accuracy", log=False, panels="panel", order=order)
         figure = Figure("Expected accuracy against the number of members.", points, draw)
         return Shown(rows[about].drop_duplicates(), [figure])
 
@@ -302,11 +304,13 @@ def certified_by_k(
         at: the k in the table.
         only: test records with this label (an index) alone; None: all.
     """
-    own = {variant.label or "-": (*run, *variant.run) for variant in variants}
+    unnamed = "-"
+    own = {variant.label or unnamed: (*run, *variant.run) for variant in variants}
     keys = [{"profile": name, "claim": claim, "variant": label} for name in profiles for label in own for claim in claims]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        name, label, claim = key["profile"], key["variant"].removeprefix("-"), key["claim"]
+        name, claim = key["profile"], key["claim"]
+        label = "" if key["variant"] == unnamed else key["variant"]
         words = " ".join(filter(None, (claim, label)))
         finished = entry.run(name, (*own[key["variant"]], f"relation=@{claim}"), words)
         asked = finished.frame if only is None else finished.frame[finished.frame["label"] == only]

@@ -42,7 +42,8 @@ class Curves:
         title: what the data is.
         log, ylog: logarithmic axes.
         level, level_name: a horizontal line to compare with, and what it is.
-        panels: the column that names the panel of each row; numbered panels stand in the order of their numbers.
+        panels: the column that names the panel of each row.
+        order: of the panels, by their names; empty: as they come.
         finding: what the figure shows, in a sentence.
         floor, floor_name: another, which takes no skill to reach.
         steps: between two places a curve has the value of the next: of a certified fraction, which can only fall, a bound.
@@ -62,6 +63,7 @@ class Curves:
     level: float | None = None
     level_name: str = "noise-free"
     panels: str | None = None
+    order: tuple[str, ...] = ()
     finding: str = ""
     floor: float | None = None
     floor_name: str = "majority"
@@ -79,7 +81,7 @@ class Curves:
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     """Draw ``data``'s curves, in panels where ``chart.panels`` names a column."""
-    parts = [("", data)] if chart.panels is None else ordered(list(data.groupby(chart.panels, sort=False)))
+    parts = [("", data)] if chart.panels is None else ordered(list(data.groupby(chart.panels, sort=False)), chart.order)
     style = line_styles([str(name) for name in dict.fromkeys(data["series"])])
     across = min(ACROSS, len(parts))
     beside = chart.beside and across == 1

@@ -142,7 +142,8 @@ def batch_figures(
         )),
         Figure("The certified fraction in every run that the searches made.",
                every.assign(panel="depth " + rows["depth"].astype(str)),
-               lines("batch", "certified", "batch", share, level=fraction, level_name=f"{fraction:.0%}", panels="panel"),
+               lines("batch", "certified", "batch", share, level=fraction, level_name=f"{fraction:.0%}", panels="panel",
+                     order=tuple(f"depth {depth}" for depth in sorted(set(rows["depth"])))),
                "_runs"),
     )  # fmt: skip
 
@@ -266,9 +267,11 @@ def _generate(folder: Path, rows: int) -> None:
 REPLACED = "the same as records replaced"
 CHOSEN = {
     "halves": "the other half of the test records, in turn",
-    "folds": "folds of the training records: no private claim",
+    "folds": "folds of the training records",
     "draw": "another draw of the synthetic data",
 }
+NOT_PRIVATE = {"folds"}
+"""Choices by private records."""
 
 
 @validated(frozen=True, config=STRICT)
@@ -474,9 +477,11 @@ def frontier(
         draw = lines("k", "accuracy", "k at which half of the test records are certified", "accuracy")
         fewer = [label for label, m in named.items() if m.seeds and m.drawn(initialisations) < initialisations]
         cost = [f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."] if fewer else []
-        chosen = CHOSEN[chosen_on].split(":")[0] + (", so no row carries a private claim" if chosen_on == "folds" else "")
+        chosen, column = CHOSEN[chosen_on], CHOSEN[chosen_on]
+        if chosen_on in NOT_PRIVATE:
+            chosen, column = f"{chosen}, so no row carries a private claim", f"{column}: no private claim"
         notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
-        table = words[[*TABLE, "data"]].assign(**{"chosen on": CHOSEN[chosen_on]})
+        table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
         return Shown(table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows})
 
     return Kind(keys, ("profile", "series", "k asked", "initialisation"), rows, shown)

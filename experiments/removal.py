@@ -644,10 +644,21 @@ ERASURE_NOTES = (
 )
 
 
+COMPARED = (
+    "seconds",
+    "seconds each",
+    "training",
+    "accuracy before",
+    "accuracy after",
+    "answered",
+    "promise",
+    "requests supported",
+)
+
+
 def _row(*values: float | str) -> Key:
     """What one method is compared by."""
-    columns = "seconds, seconds each, training, accuracy before, accuracy after, answered, promise, requests supported"
-    return dict(zip(columns.split(", "), values, strict=True))
+    return dict(zip(COMPARED, values, strict=True))
 
 
 def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:

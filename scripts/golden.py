@@ -2,6 +2,7 @@
 """Golden records: the files that some 100 command lines write, of this source tree and of an earlier one, byte for byte.
 
     python scripts/golden.py [--base REV] [--only NAME ...] [--jobs 2]
+    python scripts/golden.py --guard [--only NAME ...]    no sentence of ours is read back, in any chain
 
 Each chain of golden.yaml is a list of command lines, run in order in a folder of its own that holds the inputs made here.
 Both trees run on this machine, in the same folder one after the other, in a world that stands still
@@ -10,7 +11,10 @@ that programs read, the rows of SQLite, exit codes, and standard output where it
 Not compared is what only people read (SAID, PAGES). What the base wrote is kept for all checkouts in a folder of the
 system's temporary ones, so that it runs once; what this tree wrote lies in .golden/NAME, with what was said in said/.
 
-Exit code 0: equal; 1: something differs.
+With --guard nothing is compared: this tree runs with sentences that raise where our own code reads them
+(tests/sentences.py), and agt verify over every record that a chain left.
+
+Exit code 0: equal; 1: something differs, or a sentence was read.
 """
 
 import argparse
@@ -33,7 +37,7 @@ import sys
 import tarfile
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +49,13 @@ import yaml
 BASE = "5d968ca3"
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
-HOME = Path(tempfile.gettempdir()) / f"golden-agt-{os.getuid()}"
+HOME_VARIABLE = "GOLDEN_HOME"
+HOME = Path(os.environ.get(HOME_VARIABLE) or Path(tempfile.gettempdir()) / f"golden-agt-{os.getuid()}")
+GUARD_NOTES = "GUARD_NOTES"  # tests/sentences.py notes readings in the file that it names
+VERIFY_ALL = "verify everything"
+"""The last line of a guarded chain."""
+VERIFIED_ENDS = (0, 3)
+"""Of agt verify: it verifies, or it says what does not."""
 LIMIT_SECONDS = 240
 CRASHED = 70
 PAGES = {".md", ".html", ".png", ".pdf", ".svg"}
@@ -211,8 +221,14 @@ def inputs(folder: Path) -> None:
     np.savez(folder / "images.npz", **arrays)
 
 
-def run_chains(tree: Path, chains: dict[str, list[str]], jobs: int, to: dict[str, Path]) -> None:
-    """Run chains with one source tree, in a process of its own; the folder of each comes to ``to``."""
+def run_chains(
+    tree: Path, chains: dict[str, list[str]], jobs: int, to: dict[str, Path], more: Mapping[str, str] | None = None
+) -> None:
+    """Run chains with one source tree, in a process of its own; the folder of each comes to ``to``.
+
+    Args:
+        more: of the process's environment.
+    """
     plan = json.dumps(
         {"tree": str(tree), "chains": chains, "to": {name: str(path) for name, path in to.items()}, "jobs": jobs}
     )
@@ -220,13 +236,15 @@ def run_chains(tree: Path, chains: dict[str, list[str]], jobs: int, to: dict[str
     paths = os.pathsep.join((str(HERE / "golden_world"), str(tree)))
     fixed = {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg", "TZ": "UTC", "COLUMNS": "120"}
     fixed["XDG_STATE_HOME"] = os.devnull  # no list of ledgers is kept
-    environment = {**inherited, **THREADS, **fixed, "GOLDEN_NOW": "2030-01-01T00:00:00+00:00"}
+    environment = {**inherited, **THREADS, **fixed, "GOLDEN_NOW": "2030-01-01T00:00:00+00:00", **(more or {})}
     subprocess.run([sys.executable, __file__, "--serve"], input=plan, text=True, env=environment, check=True)
 
 
 def serve(plan: dict[str, Any]) -> None:
     """Import the tree once, then fork a process for each command line: several chains at once, each in order."""
     load(Path(plan["tree"]))
+    if GUARD_NOTES in os.environ:
+        guard_sentences(Path(plan["tree"]))
     chains, running = plan["chains"], dict[int, tuple[str, int]]()
     waiting = list(chains)
     while waiting or running:
@@ -272,7 +290,7 @@ def started(name: str, step: int, line: str) -> int:
     process = os.fork()
     if process == 0:
         try:
-            os._exit(done(name, step, line))
+            os._exit(verify_everything(name) if line == VERIFY_ALL else done(name, step, line))
         except BaseException:
             traceback.print_exc()
         os._exit(CRASHED)
@@ -298,6 +316,46 @@ def done(name: str, step: int, line: str) -> int:
         sys.stdout.flush()
         return int(end.code or 0)
     return 0
+
+
+def guard_sentences(tree: Path) -> None:
+    """Make every sentence of a template raise where code of the tree reads it, in this process and its forks."""
+    import pytest
+
+    sys.path.insert(0, str(tree / "tests"))
+    importlib.import_module("sentences").guard(pytest.MonkeyPatch())
+
+
+def verify_everything(name: str) -> int:
+    """Run agt verify over every folder with a manifest and every ledger that a chain left; 1: one ended otherwise."""
+    home = HOME / "work" / name
+    os.chdir(home)
+    for stream in (1, 2):
+        os.dup2(os.open(said(name, 99, "verify", ".said"), os.O_RDWR | os.O_CREAT | os.O_APPEND), stream)
+    os.environ |= {"GOLDEN_SEED": name, "GOLDEN_NOW": "2030-01-02T00:00:00+00:00"}
+    main = importlib.import_module("agt_cli.cli").main
+    folders = [path.parent for path in sorted(home.rglob("manifest.json"))]
+    ends = {str(path): main(["verify", str(path)]) for path in [*folders, *sorted(home.rglob("*.ledger"))]}
+    odd = {path: code for path, code in ends.items() if code not in VERIFIED_ENDS}
+    print(f"verified {len(ends)}; otherwise: {odd}", flush=True)
+    return int(bool(odd))
+
+
+def run_guarded(chains: dict[str, list[str]], jobs: int) -> int:
+    """Run chains with guarded sentences, and agt verify over their records; 1: something of them was read."""
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="golden-guard-") as home:
+        for name, lines in chains.items():
+            notes = Path(home) / f"{name}.notes"
+            to = {name: Path(home) / "done" / name}
+            run_chains(ROOT, {name: [*lines, VERIFY_ALL]}, jobs, to, {HOME_VARIABLE: home, GUARD_NOTES: str(notes)})
+            read = notes.read_text().splitlines() if notes.exists() else []
+            folder = to[name] / "said"
+            code = (folder / f"{len(lines):02}-verify.exit").read_text().strip()
+            *_, last = (folder / "99-verify.said").read_text().splitlines()
+            print("\n".join([*read, f"{name}: {len(read) // 2} sentences read; {last}"]), flush=True)
+            wrong |= bool(read) or code != "0"
+    return int(wrong)
 
 
 def checked_out(revision: str) -> Path:
@@ -337,6 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", default=BASE, help=f"the revision to compare with ({BASE})")
     parser.add_argument("--only", nargs="*", default=[], help="chains of golden.yaml; all")
     parser.add_argument("--jobs", type=int, default=2, help="chains at once")
+    parser.add_argument("--guard", action="store_true", help="no sentence is read back")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
@@ -347,6 +406,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no chain of golden.yaml: {', '.join(sorted(unknown))}; there are {', '.join(every)}")
     chains = {name: lines for name, lines in every.items() if name in options.only or not options.only}
+    if options.guard:
+        return run_guarded(chains, options.jobs)
     HOME.mkdir(exist_ok=True)
     base = subprocess.run(["git", "-C", str(ROOT), "rev-parse", options.base], capture_output=True, text=True, check=True)
     before = {name: kept(base.stdout.strip()[:12], name, lines) for name, lines in chains.items()}

@@ -8,7 +8,8 @@ import yaml
 
 from agt.certificates.conditions import Condition
 from agt.facts import fact_of
-from agt.store import MANIFEST_FILE, Manifest, sha256, write_atomic
+from agt.store import MANIFEST_FILE, Manifest, as_json, seal_manifest, sha256, unseal_manifest, write_atomic
+from agt_cli.report.finished import SPENT_FILE
 
 
 def reseal(folder: Path) -> None:
@@ -17,6 +18,16 @@ def reseal(folder: Path) -> None:
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST_FILE)
     files = {path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
     write_atomic(folder / MANIFEST_FILE, Manifest(command, files).content)
+
+
+def name_training_run(folder: Path, place: str) -> None:
+    """Let a record say that its training run lies somewhere else, and seal it again."""
+    environment = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_bytes(as_json(environment | {"trained_run": place}))
+    if (folder / SPENT_FILE).exists():
+        spent = unseal_manifest((folder / SPENT_FILE).read_bytes(), SPENT_FILE)
+        (folder / SPENT_FILE).write_bytes(seal_manifest({**spent, "trained_run": place}))
+    reseal(folder)
 
 
 MARKS_ITSELF = """from pathlib import Path

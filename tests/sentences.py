@@ -1,10 +1,13 @@
 """Sentences of ours that may be shown, joined and written, and that raise where our own code reads them back."""
 
 import importlib
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from functools import wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -18,10 +21,15 @@ ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt.fact_sentences", ("rows", "declaration", "declared")),
     ("agt.unlearning.sentences", ("sentences",)),
     ("agt_cli.unlearn.account_md", ("headline", "summary", "account_lines", "exception_lines")),
+    ("agt_cli.report.markdown", ("document",)),
     ("agt_cli.report.sections_md", ("ball", "within", "guarantee", "unmet", "half_stands")),
     ("agt_cli.report.training_md", ("caution_words",)),
     ("agt_cli.report.plan_words", ("verdict", "finding", "advice")),
     ("agt_cli.report.quality", ("rate_words",)),
+    ("agt_cli.report.release_md", ("predict_report", "publish_headline", "publish_section")),
+    ("agt_cli.report.training_md", ("train_report",)),
+    ("agt_cli.report.certification_md", ("certify_report",)),
+    ("agt_audit.page", ("page",)),
     ("agt_cli.commands.start", ("ways",)),
 )
 """(module, names of its templates; None: all that it defines): whatever they make must not be read back."""
@@ -30,6 +38,7 @@ PROPERTIES = (
     ("agt_cli.report.quality", "Quality", "verdict"),
     *(("agt.facts", "Fact", name) for name in ("sentence", "broken_by", "declaration", "words")),
     *(("agt.facts", "Grounds", name) for name in ("why", "missing")),
+    ("agt_cli.report.findings", "Audit", "verdict"),
 )
 """(module, class, name) of properties that are templates."""
 OURS = ("agt", "agt_cli", "agt_audit", "experiments")
@@ -47,6 +56,10 @@ READING = (
     *("split", "rsplit", "splitlines", "find", "rfind", "index", "rindex", "count", "__getitem__", "__iter__"),
 )
 PATTERNS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
+
+
+NOTES = "GUARD_NOTES"
+"""The environment's name of a file to which every reading is noted as well."""
 
 
 class ReadBack(AssertionError):
@@ -71,7 +84,17 @@ def _refusing(method: str) -> Callable[..., Any]:
 
 
 def _refuse(how: str, sentence: str) -> NoReturn:
-    raise ReadBack(f"{how} of a sentence: {sentence[:200]}" if type(sentence) is str else f"{how}: {str.__str__(sentence)}")
+    said = f"{how} of a sentence: {str.__str__(sentence)[:200]}"
+    if NOTES in os.environ:  # whoever catches every exception would hide it
+        places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_stack() if _is_ours(frame.filename)]
+        with open(os.environ[NOTES], "a", encoding="utf-8") as file:
+            file.write(f"{said}\n    {' '.join(places[-4:])}\n")
+    raise ReadBack(said)
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether a file of code lies in one of our packages."""
+    return bool(set(OURS) & set(Path(file).parts))
 
 
 class Sentence(str):

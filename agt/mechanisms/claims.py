@@ -242,7 +242,7 @@ def read_claim(content: bytes) -> Claim:
         ConfigError: another version, or no claim: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
             one that claims more than its guarantee proves.
     """
-    claimed: Claim = read_document(Claim, content, VERSION, "a claim", _current_form)
+    claimed: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claimed.words:
         raise ConfigError("a claim: words is empty")
     _check_numbers(claimed)

@@ -30,6 +30,7 @@ from zlib import error as ZlibError
 
 import numpy as np
 
+from agt import __version__
 from agt.data.arrays import gathered, pieces
 from agt.data.dataset import Dataset, DataSource
 from agt.errors import ConfigError, Superseded
@@ -148,10 +149,21 @@ class Portable:
         classes = len(self.classes)
         return f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  {self.words[0]}"
 
-    def save(self, store: "FileWriter", claim: bytes) -> str:
-        """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
-        arrays, config = BytesIO(), self.features.config
-        described = {
+    @property
+    def described(self) -> dict[str, Any]:
+        """What release.json says, by field.
+
+        Raises:
+            ConfigError: the dataset's code is not there, or not trusted (``agt.targets``).
+        """
+        return {**self.settings, **self.formula}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What release.json says and no code of the dataset makes: all but the formula."""
+        config = self.features.config
+        named = {} if self.mechanism == drawn_by(self.noise) else {"mechanism": self.mechanism}
+        return {
             "format": FORMAT,
             "name": self.name,
             "words": self.words,
@@ -164,14 +176,16 @@ class Portable:
             "dtype": self.dtype,
             "radius": config.radius or 0.0,  # with the bias and the formula, for the lines in README.md
             "bias": config.bias,
-            **self._formula,
+            **named,
         }
-        if self.mechanism != drawn_by(self.noise):
-            described["mechanism"] = self.mechanism
+
+    def save(self, store: "FileWriter", claim: bytes) -> str:
+        """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
+        arrays = BytesIO()
         matrices: dict[str, Any] = self.features.matrices
         np.savez(arrays, weight=self.weight, **matrices)
         files = {
-            RELEASE: as_json(described),
+            RELEASE: as_json(self.described),
             WEIGHTS: arrays.getvalue(),
             README: self.readme().encode(),
             CLAIM: claim,
@@ -210,8 +224,8 @@ class Portable:
         """
         try:
             node = shelf.json(RELEASE)
-            if node["format"] == SHRUNK:
-                version = shelf.json(CLAIM).get("agt")  # anybody may have written it
+            version = shelf.json(CLAIM).get("agt") if node["format"] == SHRUNK else None
+            if version not in (None, __version__):  # anybody may have written it
                 raise Superseded(
                     f"release={shelf.folder}: made with mechanism.shrink=true by agt {version!r}, as this "
                     "version does not answer: use that version"
@@ -230,7 +244,8 @@ class Portable:
                 or weight.dtype != np.float64
                 or not np.isfinite(weight).all()
             ):
-                raise ValueError(f"weights of shape {weight.shape}")
+                expected = f"features and width = {node['width']} make {features.outputs} columns"
+                raise ValueError(f"weights of shape {weight.shape} and type {weight.dtype}; {expected}")
             _check_described(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "it takes more memory than there is"
@@ -269,14 +284,18 @@ class Portable:
         return (logits_of(self.weight, self.features(piece, self.dtype)) for piece in pieces(features))
 
     @property
-    def _formula(self) -> dict[str, Any]:
-        """What makes a query's vector, for the lines in README.md; empty: they do not know how."""
+    def formula(self) -> dict[str, Any]:
+        """What makes a query's vector, for the lines in README.md; empty: they do not know how.
+
+        Raises:
+            ConfigError: the dataset's code is not there, or not trusted (``agt.targets``).
+        """
         formula = getattr(self.queries(), "formula", None)
         return {} if formula is None or not self.features.plain else formula()
 
     def readme(self) -> str:
         """The claim, and how to answer from the weights."""
-        formula = self._formula
+        formula = self.formula
         lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
         alone = f"With NumPy and nothing else, from this folder:\n\n```python\n{lines}```\n"
         if not formula:

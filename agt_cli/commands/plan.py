@@ -179,13 +179,15 @@ def _wide(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
 def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
     """Draw expected accuracy against the number of queries; returns the figure's caption."""
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
-    table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
+    panels = {eps: f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in sorted(set(table["total_eps"]))}
+    table["panel"] = [panels[eps] for eps in table["total_eps"]]
     accuracy_by_queries(
         record,
         FIGURE,
         table,
         noise_free=planned.evidence.accuracy,
         majority=planned.evidence.majority,
+        order=list(panels.values()),
         finding=plan_words.finding(planned),
         title=dataset,
     )
@@ -227,6 +229,7 @@ def plan_report(
         f"{plain(queries)}, which are taken to be public{first_order}. Nothing was released. The plan "
         "itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice "
         "that looked at private data, unless what was trained to make the plan is public too.",
+        record.standings,
         "## Accuracy by total budget and number of queries",
         markdown_table(*cells(planned, quality.majority)),
         *quality_section(quality),

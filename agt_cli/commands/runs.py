@@ -19,6 +19,7 @@ from agt_cli.report.markdown import clip
 
 RESULT = 60  # letters of a result in the table, at most
 DIGITS = 4  # of a digest, at least, to name a run by it
+TITLES = {"settings": "settings", "made_with": "made with", "metrics": "metrics"}
 MADE_WITH = ("agt", "revision", "data_digest", "dataset", "device", "threads", "packages", "python")
 
 
@@ -101,18 +102,19 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     names = [str(run.folder) for run in runs]
     parts = {
         "settings": side_by_side(runs, lambda run: run.config),
-        "made with": side_by_side(runs, lambda run: {key: run.environment.get(key) for key in MADE_WITH}),
+        "made_with": side_by_side(runs, lambda run: {key: run.environment.get(key) for key in MADE_WITH}),
         "metrics": side_by_side(runs, lambda run: {k: v for k, v in run.metrics.items() if not isinstance(v, str)}),
     }
     letters = [chr(ord("A") + place) for place in range(len(runs))] if len(runs) <= 26 else names
     for letter, run in zip(letters, runs, strict=True):
         console.say(f"{letter}: {run.folder}, {run.state}{f', {run.result}' if run.result else ''}")
-    for title, rows in parts.items():
+    for part, rows in parts.items():
+        title = TITLES[part]
         if rows:
             console.table(title, ("", *letters), [(key, *(cell(value, 4) for value in row)) for key, row in rows.items()])
         else:
             console.say(f"{title}: the same")
-    return {"compared": names, **{title.replace(" ", "_"): rows for title, rows in parts.items()}}
+    return {"compared": names, **parts}
 
 
 # -- which runs are told of, and how some of them differ ------------------------------------------------------------------

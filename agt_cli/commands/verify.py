@@ -27,6 +27,8 @@ LIMITS = (
     MAKER_LIMIT,
     "that the code which ran was agt's: version and revision are words in the record; whoever doubts them trains again on "
     "the same data with the same config.yaml, and compares",
+    "that what env.json says of the machine, its packages, the command line and places of files is true: no other file "
+    "says it",
     "that no other run or release about the same people was made elsewhere: losses add up whether or not they are written "
     "down",
     "that this was the only training: of many runs the best may have been kept, which condition e speaks about and nothing "

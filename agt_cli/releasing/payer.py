@@ -56,6 +56,8 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord, run: s
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)
+        if setting is None:
+            record.environment(ledger=NO_LEDGER)  # named by the environment, which no other file says
         yield NoPayer(Uncounted("declined", tuple(holding), bool(refusals)))
     else:
         path = existing_ledger(name)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agt import sentences
 from agt.errors import AgtError
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.composition import Total
@@ -100,7 +101,7 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
 
 def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) -> None:
     """Put spent.json on disk. Raises OSError where it cannot be written; AgtError where it was debited already."""
-    note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
+    note = sentences.spent_note(about.what)
     now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
     try:
         record.write(SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note}))

@@ -181,6 +181,7 @@ def certify_report(
         subject.guarantee,
         f"{len(subject.certificates.prediction):,} {plain(subject.queries)}, certified against "
         f"[{plain(trained.folder.name)}](<{away}/report.html>). {OWNER_ONLY}",
+        record.standings,
         *counts_section(subject.relation),
         *results_section(table, subject.caveat),
         *quality_section(quality),

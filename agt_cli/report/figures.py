@@ -8,7 +8,6 @@ Each curve has its own dash and marker beside its colour, so that grey print kee
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -342,6 +341,7 @@ def accuracy_by_queries(
     data: pd.DataFrame,
     noise_free: float,
     majority: float,
+    order: Sequence[str],
     finding: str,
     title: str,
 ) -> None:
@@ -352,10 +352,11 @@ def accuracy_by_queries(
         data: columns ``queries``, ``accuracy``, ``series`` (whose curve) and ``panel`` (which
         budget).
         noise_free, majority: accuracies that are drawn as straight lines to compare with.
+        order: of the panels, by their names.
         finding: what the figure shows, in a sentence.
         title: what the data is.
     """
-    panels = ordered(list(data.groupby("panel", sort=False)))
+    panels = ordered(list(data.groupby("panel", sort=False)), order)
     styles = line_styles([str(series) for series in dict.fromkeys(data["series"])])
     across = min(ACROSS, len(panels))
     rows = math.ceil(len(panels) / across)
@@ -391,12 +392,12 @@ def accuracy_by_queries(
         headline(figure, finding, title)
 
 
-def ordered(panels: list[tuple[Any, pd.DataFrame]]) -> list[tuple[Any, pd.DataFrame]]:
-    """Panels that are numbered (``eps = 0.5``) by their numbers; any others as they came."""
-    numbers = [re.match(r"\D*?([\d.]+(?:e-?\d+)?)", str(name)) for name, _ in panels]
-    if not all(numbers):
+def ordered(panels: list[tuple[Any, pd.DataFrame]], order: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
+    """Return panels in this order of their names; as they came, where it is empty."""
+    if not order:
         return panels
-    return [panels[at] for at in sorted(range(len(panels)), key=lambda at: float(numbers[at][1]))]  # type: ignore[index]
+    found = dict(panels)
+    return [(name, found[name]) for name in order if name in found]
 
 
 def log_ticks(axis: Axis, values: pd.Series) -> None:

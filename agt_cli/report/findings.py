@@ -257,7 +257,7 @@ def read_audit(content: bytes) -> Audit:
         Superseded: it is a summary of other audits, which no version writes any more.
         ConfigError: it is of another version, or no such document.
     """
-    return read_document(Audit, content, VERSION, "an audit", _of_version_1)
+    return read_document(Audit, content, VERSION, "an audit", "audit", _of_version_1)
 
 
 def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
@@ -289,25 +289,27 @@ def number(value: float, up: bool = False, down: bool = False, beside: float | N
         beside: a number that it is compared with: as many more digits as tell the two apart.
     """
     for digits in range(DIGITS, MOST_DIGITS):
-        text = _cut(value, up, down, digits)
-        if beside is None or value == beside or float(text.replace(",", "")) != beside:
+        text, rounded = _cut(value, up, down, digits)
+        if beside is None or value == beside or rounded != beside:
             break
     return text
 
 
-def _cut(value: float, up: bool, down: bool, digits: int) -> str:
+def _cut(value: float, up: bool, down: bool, digits: int) -> tuple[str, float]:
+    """Return a number of so many digits as it is printed, and the number that this is."""
     if value == int(value) and abs(value) < 10**15:
-        return f"{int(value):,}"
+        return f"{int(value):,}", value
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     cut = math.ceil if up else math.floor if down else round
     slack = 1e-9 * (down - up)  # what is a multiple already stays one
-    return f"{cut(value / unit + slack) * unit:.{digits}g}".replace("e-0", "e-")
+    text = f"{cut(value / unit + slack) * unit:.{digits}g}"
+    return text.replace("e-0", "e-"), float(text)
 
 
 def least(found: float, claimed: float | None = None) -> str:
     """A bound from below, cut off; of one above the claim, with as many digits as show that."""
     for digits in range(DIGITS, MOST_DIGITS):
-        words = _cut(found, False, True, digits)
-        if claimed is None or found <= claimed or claimed < float(words.replace(",", "")) <= found:
-            return words
+        text, rounded = _cut(found, False, True, digits)
+        if claimed is None or found <= claimed or claimed < rounded <= found:
+            return text
     return repr(found)

@@ -100,7 +100,7 @@ class RunRecord(FolderWriter):
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
         self._reserved: list[Pending] = []
-        self._standings = ""
+        self.standings = ""  # Markdown for the page: how each condition stands
         self._started = 0.0
 
     def __enter__(self) -> "RunRecord":
@@ -271,17 +271,15 @@ class RunRecord(FolderWriter):
 
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
         self.add_metrics(**condition_counts(conditions))
-        self._standings = standings(conditions)
+        self.standings = standings(conditions)
 
     def report(self, text: str) -> None:
         """Write report.md, and report.html from it.
 
         Args:
-            text: Markdown. How each condition stands, if that was written, is added before its first section; at the end,
-                how many processes shared the work, if they were several.
+            text: Markdown. At its end is added how many processes shared the work, if they were several.
         """
-        first, title, rest = text.partition("\n\n## ")
-        text = "\n\n".join([first, *filter(None, [self._standings]), title.lstrip() + rest, *self._shared()])
+        text = "\n\n".join([text, *self._shared()])
         self.write("report.md", text.encode())
         self.write("report.html", report_page(text, self._figure).encode())
 

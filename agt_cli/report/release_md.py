@@ -38,6 +38,7 @@ def predict_report(
         f"# {what}: {plain(dataset)}",
         publish_headline(publishable),
         f"{plain(queries)}, answered by `{mechanism}`.",
+        record.standings,
         "## What is guaranteed",
         words,
         *publish_section(publishable),

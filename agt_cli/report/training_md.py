@@ -49,6 +49,7 @@ def train_report(
         f"# Training {kind}: {plain(dataset.name)}",
         *headline(quality_row(quality.whole), record.metrics, len(dataset.train), relation),
         how,
+        record.standings,
         *counts_section(relation),
         *quality_section(quality),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),

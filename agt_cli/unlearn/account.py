@@ -221,7 +221,7 @@ def read_account(content: bytes) -> ErasureReport:
         ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
             one that contradicts itself.
     """
-    return read_document(ErasureReport, content, VERSION, "an account", _of_earlier_form)
+    return read_document(ErasureReport, content, VERSION, "an account", "account", _of_earlier_form)
 
 
 def recorded_in_words(account: ErasureReport) -> int:

@@ -43,7 +43,7 @@ SIGNED_EARLIER = (
 
 def read_account_of(record: Record) -> ErasureReport | None:
     """The account of an erasure's record; None: there is none, or none that is sound, which is said."""
-    if record.environment.get("rehearsed"):
+    if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
         words = "there is none: this is a rehearsal on a copy (rehearse=true), which erased nothing"
         record.findings.note(ACCOUNT_FILE, words)
         return None
@@ -55,12 +55,25 @@ def read_account_of(record: Record) -> ErasureReport | None:
     return None
 
 
+def _check_subject(record: Record, account: ErasureReport) -> None:
+    """Raise Broken where an account lies in a rehearsal's record, or is about another state than its record names."""
+    if record.config.get("rehearse"):
+        raise Broken(f"rehearse of config.yaml is true, and a rehearsal writes no {ACCOUNT_FILE}")
+    named = record.environment.get("trained_digest")
+    if account.state.after != named:
+        raise Broken(
+            f"trained_digest of env.json is recorded as {named!r}, and state.after of {ACCOUNT_FILE} is "
+            f"{account.state.after!r}"
+        )
+
+
 def check_account(account: ErasureReport, record: Record, run: Record | None) -> tuple[str, ...]:
     """An account against its own record and the run that it is about; returns what it says, a line each.
 
     Args:
         run: as it is now, in this state or a later one; None: it could not be looked at.
     """
+    record.look(ACCOUNT_FILE, _check_subject, account)
     record.look("metrics", _check_numbers, account)
     if record.holds(OLD_SIGNATURE):
         record.findings.unchecked("signature", *SIGNED_EARLIER)

@@ -179,14 +179,18 @@ class Record(Run):
         """a to g, each as its own facts make it stand; metrics.json has how many do."""
         with self.findings.looking("conditions"):
             content = self.read("conditions.json", MAX_TEXT_BYTES) if self.holds("conditions.json") else b"[]"
-            nodes = [with_codes(node) for node in parse_json(content, "conditions.json")]
+            recorded = parse_json(content, "conditions.json")
+            nodes = [with_codes(node) for node in recorded]
             conditions = tuple(Condition.of(node) for node in nodes)
             if not conditions and not self.holds("conditions.json"):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
                 raise Broken(f"conditions.json has the conditions {letters!r}, expected a to g")
-            if difference := first_difference(nodes, _plain(conditions), "conditions"):
-                raise Broken(f"a condition is said to stand otherwise than its own facts make it stand: {difference}")
+            difference = first_difference(nodes, _plain(conditions), "conditions")
+            if not difference and nodes == recorded and content != as_json(nodes):
+                difference = "written otherwise than agt writes it"
+            if difference:
+                raise Broken(f"conditions.json is not what its own facts make it: {difference}")
             self.check_metrics("conditions.json", **condition_counts(conditions))
             self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(conditions)}")
             if count := facts_in_words(conditions):
@@ -314,7 +318,7 @@ def check_version(version: str, name: str, record: "Record") -> None:
     Sentences of another version are not compared, so a version that is changed alone would spare them.
     """
     made_by = record.environment.get("agt")
-    if made_by is not None and version != made_by:
+    if version != made_by:
         raise Broken(f"agt of {name} is recorded as {version!r}, and env.json beside it names {made_by!r}")
 
 
@@ -393,11 +397,13 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = _lost(then.grounds.declarations, now.grounds.declarations, may_be_text)
         if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
-            raise Broken(f"condition {now.letter} stands better here than {source}")
+            stands = f"{now.standing} in conditions.json, and {then.standing} {source}"
+            left_out = f", with {counted(lost, 'declaration')} left out" if lost else ""
+            raise Broken(f"condition {now.letter} stands better here than {source}: standing is {stands}{left_out}")
 
 
-def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> bool:
-    """Return whether a declaration is missing.
+def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
+    """Return how many declarations are missing.
 
     Args:
         may_be_text: an earlier version may have recorded it as text.
@@ -405,8 +411,8 @@ def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> bool:
     missing = [fact for fact in then if fact not in now]
     text = [fact for fact in now if fact.in_words and fact not in then]
     if not may_be_text or any(fact.in_words for fact in missing):
-        return bool(missing)
-    return len(missing) > len(text)
+        return len(missing)
+    return max(0, len(missing) - len(text))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import ball, guarantee
 from agt_cli.runs.queries import LINES
-from agt_cli.verify.folders import SAME, Record, check_not_better, first_difference, note_sentences, spent_has_fields
+from agt_cli.verify.environment import compare_spent
+from agt_cli.verify.folders import SAME, Record, check_not_better, check_version, first_difference, spent_has_fields
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
@@ -63,9 +64,15 @@ def check_certified(record: Record, trained: Record | None) -> str:
     model = None if trained is None else trained.rebuilt_model
     exact = model is not None and model.problem.settings.certificate.covers_every_k
     for row, then in zip(made.table(labels), table.to_dict("records"), strict=True):
-        right = then["certified_fraction"] >= row["certified_fraction"] - SAME
-        if row["k"] and (not right or (exact and first_difference({name: then[name] for name in row}, row))):
-            raise Broken(f"tables/certified.csv is not what certificates.parquet makes it at k = {row['k']}")
+        if not row["k"]:
+            continue
+        difference = first_difference({name: then[name] for name in row}, row) if exact else ""
+        if then["certified_fraction"] < row["certified_fraction"] - SAME:
+            counted = f"{then['certified_fraction']!r}, and is at least {row['certified_fraction']!r}"
+            difference = f"certified_fraction is recorded as {counted}"
+        if difference:
+            place = f"tables/certified.csv is not what certificates.parquet makes it at k = {row['k']}"
+            raise Broken(f"{place}: {difference}")
     return "the table and metrics.json count the stable distances of certificates.parquet"
 
 
@@ -86,11 +93,13 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
     heads, rows = file.metadata, file.metadata.num_rows
     columns = (heads.row_group(at).column(c) for at in range(heads.num_row_groups) for c in range(heads.num_columns))
-    packed = any(column.compression not in ("SNAPPY", "UNCOMPRESSED") for column in columns)
-    if rows != count or rows > dense * len(content) or packed:
-        raise ValueError(
-            f"{rows} rows in {len(content)} bytes, packed as agt does not, or not the {count} that were counted"
-        )
+    packings = {column.compression for column in columns} - {"SNAPPY", "UNCOMPRESSED"}
+    if rows != count:
+        raise ValueError(f"{rows} rows, and {count} were counted")
+    if packings:
+        raise ValueError(f"compression is {packings.pop()}, and agt writes SNAPPY or none")
+    if rows > dense * len(content):
+        raise ValueError(f"{rows} rows in {len(content)} bytes, more than such a file holds")
     return file
 
 
@@ -99,6 +108,9 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
     with record.findings.looking(AUDIT_FILE):
         audit = read_audit(record.read(AUDIT_FILE))
         named = record.environment.get("trained_digest")
+        check_version(audit.by, AUDIT_FILE, record)
+        if audit.kind != (kind := record.environment.get("kind", audit.kind)):
+            raise Broken(f"kind of {AUDIT_FILE} is recorded as {audit.kind!r}, and env.json beside it names {kind!r}")
         if audit.digest not in (None, named):
             raise Broken(f"{AUDIT_FILE} is about a run of {audit.digest}, and env.json names {named}")
         record.check_metrics(AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations))
@@ -122,10 +134,7 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     guarantee = meant_guarantee(float(noise["epsilon"]), float(noise["delta"]))
     derived: dict[str, object] = {"simulated": noise["seed"] is not None}
     derived |= {"what": "weights", "mechanism": MECHANISM, "queries": 0}
-    note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
-    recorded = {key: record.spent.get(key) for key in derived}
-    if difference := first_difference(recorded, derived):
-        raise Broken(f"spent.json is not what noise.* asks for: {difference}")
+    compare_spent(record, derived, "noise.* asks for")
     return f"the noise in training: {sentences.guarantee(guarantee)}"

@@ -16,7 +16,6 @@ import csv
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from io import BytesIO, TextIOWrapper
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +26,6 @@ from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
 from agt.certificates.conditions import weaker
-from agt.errors import ConfigError
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
@@ -43,19 +41,17 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
-from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
 from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import RelationConfig, plain_of, validate
-from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml, read_file
-from agt.targets import is_own_code
+from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.report.markdown import Findings
+from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import (
     Record,
     check_version,
     first_difference,
-    note_sentences,
     rendered_alike,
     spent_has_fields,
 )
@@ -63,6 +59,7 @@ from agt_cli.verify.pages import CLAIM_FILE, LABEL_FILES, WEIGHTS_FILE, by_lines
 
 LABEL_COLUMNS = ["record_id", "label"]
 DATASET_FILE = "dataset.yaml"
+RELEASED_ARRAYS = "released_weights.safetensors"
 MAX_CLASSES = 10_000
 _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"}
 
@@ -137,6 +134,8 @@ def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, si
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
             raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
+    if output is Output.WEIGHTS:
+        record.check_metrics("spent.json", n_queries=size)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
         record.check_metrics("spent.json", **{"reserved" if lines else "n_queries": size})
     metrics = {"simulated": int(simulated), **each.parameters}
@@ -179,21 +178,14 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
 
 def _compare_spent(record: Record, claim: Claim) -> None:
     """Raise Broken unless spent.json says what the release comes to."""
-    derived = {
+    derived: dict[str, object] = {
         "what": claim.output.value,
         "mechanism": claim.mechanism,
         "simulated": claim.simulated,
-        "dataset": record.environment.get("dataset"),
     }
-    note_sentences(record)
     if spent_has_fields(record):
         derived |= {"guarantee": claim.guarantee.as_json, "totals": [asdict(each) for each in claim.totals]}
-    if "trained_digest" in record.spent or record.command == "predict":
-        derived["trained_digest"] = (
-            record.environment.get("trained_digest") if record.environment.get("trained_run") else None
-        )
-    if difference := first_difference({key: record.spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json is not what this release comes to: {difference}")
+    compare_spent(record, derived, "this release comes to")
     record.findings.ok("budget", f"worked out again: {'; '.join(claim.spent)}")
 
 
@@ -234,17 +226,22 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
-    """Why no ledger counts a release, by its settings: what AGT_LEDGER was, and which ledgers there were, is the claim's.
+    """Why no ledger counts a release: by its settings, or by env.json, which says what AGT_LEDGER was.
 
     Raises:
         Broken: the claim gives another reason.
     """
     uncounted = claimed.uncounted
-    declined = record.config.get("ledger") == NO_LEDGER
-    if uncounted is None or uncounted.why == "call" or (declined and uncounted.why != "declined"):
-        why = None if uncounted is None else uncounted.why
-        expected = "declined" if declined else "unnamed"
-        raise Broken(f"{CLAIM_FILE} is not the claim of this release: uncounted.why is {why!r}, and is {expected!r}")
+    named = record.config.get("ledger") or record.environment.get("ledger")
+    expected = "declined" if named == NO_LEDGER else "unnamed"
+    why = None if uncounted is None else uncounted.why
+    if uncounted is None or why != expected:
+        raise Broken(
+            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as {why!r}, and is {expected!r}"
+        )
+    if why == "declined":
+        words = "which ledgers lay in the working directory is in the claim alone (uncounted.ledgers, unopened)"
+        record.findings.unchecked("ledgers", words)
     return uncounted
 
 
@@ -344,8 +341,13 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
 def _is_simulated(record: Record, seed: object) -> bool:
     """Whether the draws came from a seed; every file must agree."""
     simulated, findings = seed is not None, record.findings
-    if record.spent.get("simulated") is not simulated or record.metrics.get("simulated") != int(simulated):
-        findings.problem("draws", "config.yaml, spent.json and metrics.json do not agree on whether it is a simulation")
+    in_spent, in_metrics = record.spent.get("simulated"), record.metrics.get("simulated")
+    if in_spent is not simulated or in_metrics != int(simulated):
+        findings.problem(
+            "draws",
+            f"simulated is {simulated} by the seed of config.yaml, {in_spent!r} in spent.json and {in_metrics!r} in "
+            "metrics.json",
+        )
     elif simulated:
         findings.note("draws", "a SIMULATION: they come from a seed, and guarantee nothing")
     return simulated
@@ -397,7 +399,7 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
         if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
             raise ValueError(f"its columns are not {' and '.join(LABEL_COLUMNS)}, each label one of a few classes")
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
-        raise Broken(f"{name} is no proper {name.split('.')[1]} ({error})") from None
+        raise Broken(f"{name} is no proper {'table' if name == LABEL_FILES[0] else 'parquet file'} ({error})") from None
     return labels
 
 
@@ -406,11 +408,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     if not record.holds(WEIGHTS_FILE):
         return None
     noise = record.json(WEIGHTS_FILE)
-    try:
-        weight = load_arrays(record.read("released_weights.safetensors"))["weight"]
-    except SafetensorError as error:
-        raise Broken(f"released_weights.safetensors cannot be read ({error})") from None
-    _check_lattice(weight, noise, record.findings)
+    check_lattice(read_released_weight(record), noise, record.findings)
     head = None if trained is None or trained.rebuilt_model is None else trained.rebuilt_model.release_head
     if head is None:
         return None
@@ -422,7 +420,15 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     return f"{', '.join(f'{name} = {value:.6g}' for name, value in drawn.items() if name != 'step')}: worked out again"
 
 
-def _check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
+def read_released_weight(record: Record) -> np.ndarray:
+    """Return [1 or classes, outputs] the weights that a release drew. Raises Broken: they cannot be read."""
+    try:
+        return load_arrays(record.read(RELEASED_ARRAYS))["weight"]
+    except SafetensorError as error:
+        raise Broken(f"{RELEASED_ARRAYS} cannot be read ({error})") from None
+
+
+def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     """Released weights are multiples of a step that sigma alone decides: what is not was changed after the draw."""
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
@@ -430,84 +436,3 @@ def _check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken("a weight is no multiple of the step: it was not drawn so")
     findings.ok("weights", f"{weight.size}, all multiples of the step that sigma = {sigma:.6g} has")
-
-
-def claim_in(folder: Path) -> Claim | None:
-    """Return the claim of a run that released something; None: it has none that can be read.
-
-    What is wrong with it is said where that run is verified.
-    """
-    try:
-        return read_claim(read_file(folder / CLAIM_FILE, MAX_TEXT_BYTES))
-    except (Broken, ConfigError, OSError):
-        return None
-
-
-def check_portable(record: Record, owner_claim: Claim | None) -> Portable | None:
-    """Read a folder of released weights, and work out what can be.
-
-    Args:
-        record: the folder.
-        owner_claim: of the run that released them, where its folder is there.
-
-    Returns:
-        None if it is not readable.
-    """
-    findings = record.findings
-    with findings.looking("release.json"):
-        portable = Portable.read(record)
-        findings.ok("release.json", f"of the form that agt writes: {len(portable.classes)} classes, {portable.name}")
-        target = str(portable.source.get("_target_"))
-        if not is_own_code(target):
-            findings.note("code", f"its queries would be read by {target}, no part of agt; nothing of it was imported here")
-        with findings.looking("noise"):
-            _check_lattice(portable.weight, portable.noise, findings)
-        with findings.looking(CLAIM_FILE):
-            claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)) if record.holds(CLAIM_FILE) else None
-            record.look("budget", _check_portable_claim, portable, claimed)
-            if claimed is not None and owner_claim is not None:
-                _compare_with_owner(claimed, owner_claim)
-        return portable
-    return None
-
-
-def _compare_with_owner(claimed: Claim, owner_claim: Claim) -> None:
-    """Raise Broken unless a folder of weights has the claim of the run that released them, apart from its day."""
-    recorded, derived = plain_of(claimed), plain_of(replace(owner_claim, issued=None))
-    if difference := first_difference(recorded, derived):
-        raise Broken(f"{CLAIM_FILE} is not that of the run that released the weights: {difference}")
-
-
-def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | None) -> str:
-    """The guarantee of the weights is that of their noise, and the claim, made again from it, is the one that is there.
-
-    Relation, declarations and account are the claim's own: no training run is there to make them from.
-    """
-    guarantee = guarantee_among(portable.noise)
-    if claimed is None:
-        record.findings.unchecked("words", f"no {CLAIM_FILE}, as an earlier version made it: {RELEASE} has words alone")
-        return f"worked out again: {guarantee}"
-    derived = replace(
-        claimed,
-        guarantee=guarantee,
-        output=Output.WEIGHTS,
-        releases=1,
-        answers=None,
-        one_by_one=False,
-        most=None,
-        simulated=False,
-        reasons=(),
-        totals=tuple(total_of_weights(guarantee, each.delta) for each in claimed.totals),
-    )
-    if claimed.issued is not None:
-        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day")
-    if not claimed.totals and not claimed.of_earlier_form:
-        raise Broken(f"{CLAIM_FILE} has no total of {guarantee}")
-    compare_claims(claimed, derived, record.findings)
-    if not rendered_alike(portable.words, claimed.words):
-        raise Broken(f"{CLAIM_FILE} and {RELEASE} say it in other words")
-    brief = claimed.lines(brief=True)
-    if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
-        raise Broken(f"brief of {RELEASE} is not what {CLAIM_FILE} says")
-    record.findings.ok(CLAIM_FILE, f"{claimed.schema}: the same guarantee; its totals and curve are not below the truth")
-    return f"worked out again: {guarantee}; {'; '.join(derived.spent)}"

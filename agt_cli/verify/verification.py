@@ -12,6 +12,7 @@ from agt.unlearning.sentences import sentences
 from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
+from agt_cli.verify.environment import check_environment
 from agt_cli.verify.erasure import (
     check_account,
     check_budget,
@@ -25,14 +26,13 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
 from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise
+from agt_cli.verify.portable import RunsBehind, check_portable
 from agt_cli.verify.release import (
     check_labels,
     check_measured,
-    check_portable,
     check_release,
     check_tuned,
     check_weights,
-    claim_in,
 )
 
 ERASURE = "unlearn"
@@ -64,6 +64,7 @@ ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released we
 Check = Callable[[Record, Record | None], str | None]
 """Of a record, and of the training run that it was made from: what holds, in words (``Record.look``)."""
 CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the check's name, the check
+    ("", "env.json", check_environment),
     ("", "conditions", check_descent),
     ("", "data digest", check_data),
     ("train", "budget", check_noise),
@@ -82,6 +83,23 @@ CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {  # wha
     "predict": check_release,
     "audit": check_audit,
 }
+
+
+@dataclass(frozen=True)
+class VerifiedFolder:
+    """A folder that was looked at.
+
+    Attributes:
+        item: what was seen.
+        record: of a run that is no other than the one of the digest that was asked for; None: it is
+            none.
+        training: the training run that it was made from, in the state of then; itself, of a
+            training run. None: it has none, or that is not there.
+    """
+
+    item: VerifiedItem
+    record: Record | None = None
+    training: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -119,23 +137,27 @@ class Verification:
             raise ConfigError(f"{path}: expected the folder of a run or of a release, or a ledger's file")
         if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
-        return self._folder(path, digest)[0]
+        return self._folder(path, digest).item
 
-    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Record | None]:
-        """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
+    def _folder(self, folder: Path, digest: str | None) -> VerifiedFolder:
+        """Look at a folder with a manifest."""
         findings = Findings()
         if has_pending_commit(folder):  # an erasure's files are still on their way
             findings.problem("state", *HALF_COMMITTED)
-            return VerifiedItem(f"run {folder}", findings.checks), None
+            return VerifiedFolder(VerifiedItem(f"run {folder}", findings.checks))
         record = Record.bind(folder, digest, findings, self.progress)
         if record is None:
-            return VerifiedItem(f"folder {folder}", findings.checks), None
+            return VerifiedFolder(VerifiedItem(f"folder {folder}", findings.checks))
         if record.command == RELEASE:
-            return self._release(record, self._maker(record), self._owner(record)), None
-        return self._run(record), record if digest in (None, record.digest) else None
+            owner = self._owner(record)
+            below = () if owner is None else (owner.item,)
+            runs = RunsBehind() if owner is None else RunsBehind(owner.record, owner.training)
+            return VerifiedFolder(self._release(record, below, runs))
+        item, training = self._run(record)
+        return VerifiedFolder(item, record if digest in (None, record.digest) else None, training)
 
-    def _release(self, record: Record, below: tuple[VerifiedItem, ...], owner: Path | None) -> VerifiedItem:
-        portable = check_portable(record, None if owner is None else claim_in(owner))
+    def _release(self, record: Record, below: tuple[VerifiedItem, ...], runs: RunsBehind) -> VerifiedItem:
+        portable = check_portable(record, runs)
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
         words = portable.words if portable else ()
         return VerifiedItem(
@@ -149,15 +171,19 @@ class Verification:
             drawn=bool(words),
         )
 
-    def _run(self, record: Record) -> VerifiedItem:
-        below, claims = tuple[VerifiedItem, ...](), tuple[str, ...]()
+    def _run(self, record: Record) -> tuple[VerifiedItem, Record | None]:
+        """Return what was seen of a run, and the training run that it was made from."""
+        below, claims, training = tuple[VerifiedItem, ...](), tuple[str, ...](), None
         with record.findings.looking("record"):
             record.check_status()  # each file that cannot be read is told once:
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
-            below, claims = self._erasure(record) if record.command == ERASURE else self._made(record)
+            if record.command == ERASURE:
+                below, claims = self._erasure(record)
+            else:
+                below, claims, training = self._made(record)
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
-        return VerifiedItem(
+        item = VerifiedItem(
             name,
             record.findings.checks,
             record.facts,
@@ -168,9 +194,10 @@ class Verification:
             limits,
             drawn=bool(record.spent) or record.command == "audit",
         )
+        return item, training
 
-    def _made(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
-        """What something was made from, and what it claims, a line each."""
+    def _made(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
+        """What something was made from, what it claims, a line each, and its training run."""
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
         for name, place, digest in record.sources():
@@ -181,10 +208,12 @@ class Verification:
             if command in ("", record.command):
                 record.look(name, check, trained)
         claims = CLAIMS.get(record.command, certified)(record, trained)
-        return (*below, *self._published(record), *ledgers_of(record, trained, self.ledger, self.head)), claims
+        published = self._published(record, trained)
+        return (*below, *published, *ledgers_of(record, trained, self.ledger, self.head)), claims, trained
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
         """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
+        record.look("env.json", check_environment)
         account, place = read_account_of(record), record.environment.get("trained_run") or record.config.get("run")
         if account is None:
             return (), ()
@@ -201,16 +230,17 @@ class Verification:
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
         earlier = replaced(folder, digest)
         if not earlier:
-            return self._deeper._folder(folder, digest)
+            found = self._deeper._folder(folder, digest)
+            return found.item, found.record
         findings.note("state", earlier, "what follows is the run as it is now")
-        now, record = self._deeper._folder(folder, None)
-        return VerifiedItem(f"{name} {place}", findings.checks, rests_on=(now,), digest=digest or ""), record
+        now = self._deeper._folder(folder, None)
+        return VerifiedItem(f"{name} {place}", findings.checks, rests_on=(now.item,), digest=digest or ""), now.record
 
     @property
     def _deeper(self) -> "Verification":
         return replace(self, steps=self.steps + 1)
 
-    def _published(self, record: Record) -> tuple[VerifiedItem, ...]:
+    def _published(self, record: Record, training: Record | None) -> tuple[VerifiedItem, ...]:
         """The folder of released weights inside a record, which is what may be handed on."""
         if self.steps or not record.holds(f"{RELEASE_FOLDER}/{MANIFEST_FILE}"):
             return ()
@@ -218,22 +248,17 @@ class Verification:
         inside = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
         if inside is None:
             return (VerifiedItem(f"folder {record.folder / RELEASE_FOLDER}", findings.checks),)
-        return (self._release(inside, (), record.folder),)
+        return (self._release(inside, (), RunsBehind(record, training)),)
 
-    def _maker(self, record: Record) -> tuple[VerifiedItem, ...]:
-        """The run that released these weights, verified, where they still lie in its folder."""
-        owner = self._owner(record)
-        return () if owner is None or self.steps >= MAX_STEPS else (self._deeper._folder(owner, None)[0],)
-
-    def _owner(self, record: Record) -> Path | None:
-        """The folder of the run that released these weights: the owner's, not the public's. None: they lie elsewhere."""
+    def _owner(self, record: Record) -> VerifiedFolder | None:
+        """The run that released these weights, verified: the owner's, not the public's. None: they lie elsewhere."""
         inside, listed = record.folder.resolve(), record.digest.removeprefix("sha256:")
         try:
             manifest = Manifest.open(inside.parent)
         except Broken:
             return None
         lies_there = manifest.files.get(f"{inside.name}/{MANIFEST_FILE}") == listed
-        return record.folder.parent if lies_there else None
+        return self._deeper._folder(record.folder.parent, None) if lies_there and self.steps < MAX_STEPS else None
 
 
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:

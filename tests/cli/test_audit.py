@@ -111,10 +111,10 @@ def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, acc
 
 
 def reseal(folder: Path, content: bytes) -> None:
-    """Put another audit.json into a record, with a manifest that names it."""
+    """Put another audit.json into a record, with a manifest of what lies there now."""
     (folder / "audit.json").write_bytes(content)
     manifest = Manifest.read((folder / MANIFEST).read_bytes())
-    files = {**manifest.files, "audit.json": sha256(content).hexdigest()}
+    files = {name: sha256((folder / name).read_bytes()).hexdigest() for name in manifest.files}
     (folder / MANIFEST).write_bytes(Manifest(manifest.command, files).content)
 
 
@@ -138,6 +138,8 @@ def test_an_audit_of_0_5_0_verifies_and_a_summary_is_said_to_be_of_that_version(
     node = json.loads((folder / "audit.json").read_text())
     findings = [{**each, "part": 1 if parts else None} for each in node["findings"]]
     node |= {"schema": "agt.audit/1", "by": "0.5.0", "findings": findings, "parts": parts, "unaudited": []}
+    environment = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(json.dumps(environment | {"agt": "0.5.0"}))
     reseal(folder, json.dumps(node).encode())
     said = audited("verify", str(folder), "--json").ended(0)
     (check,) = (each for each in said.json["checks"] if each["check"] == "audit.json")

@@ -21,6 +21,7 @@ from records import (
     as_earlier_claim,
     as_earlier_spent,
     name_everywhere,
+    name_training_run,
     reseal,
 )
 
@@ -265,8 +266,7 @@ def test_a_copy_finds_what_it_rests_on_beside_it(outputs: Path, made: Path, agt:
 
 def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_path: Path) -> None:
     shutil.copytree(made / "predict/labels", tmp_path / "alone/deep/labels")
-    change(tmp_path / "alone/deep/labels/env.json", lambda env: env.update(trained_run="/nowhere/train/x"))
-    reseal(tmp_path / "alone/deep/labels")
+    name_training_run(tmp_path / "alone/deep/labels", "/nowhere/train/x")
     said = agt("verify", "alone/deep/labels").ended(0)
     assert "not there: copy it beside this one" in said.out
     assert "what it rests on is in the training run" in said.out
@@ -355,8 +355,7 @@ def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(tmp_path: 
 
 def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: Path, made: Path, agt: Agt) -> None:
     folder = outputs / "predict/labels"
-    change(folder / "env.json", lambda env: env.update(trained_run=str(Path("train/box").resolve())))
-    reseal(folder)
+    name_training_run(folder, str(Path("train/box").resolve()))
     assert agt("verify", str(folder), "-q").code == 0
     change(outputs / "train/box/metrics.json", lambda metrics: metrics.update(train_accuracy=1.0))
     reseal(outputs / "train/box")
@@ -388,7 +387,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "train/box",
         {"conditions.json": lambda value: value[4].update(standing="proved")},
         "",
-        "otherwise than its own facts",
+        "standing is recorded as 'proved'",
     ),
     "a condition left out": ("train/box", {"conditions.json": lambda value: value.pop(2)}, "", "expected a to g"),
     "a declaration made a proof": (
@@ -425,7 +424,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "predict/simulated",
         {"config.yaml": lambda value: value.update(seed=None)},
         "",
-        "do not agree",
+        "simulated is False by the seed of config.yaml, True in spent.json",
     ),
     "fewer answers counted": (
         "predict/labels",
@@ -458,13 +457,88 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "predict/labels",
         {"env.json": lambda value: value.pop("trained_run")},
         "",
-        "trained_digest is recorded as",
+        "trained_run is recorded as",
     ),
     "words that are none": (
         "train/box",
         {"conditions.json": lambda value: value[0].update(name=[])},
         "",
         "no condition is called",
+    ),
+    **{
+        f"env.json: {name}": (run, {"env.json": edit}, "env.json", words)
+        for name, (run, edit, words) in {
+            "no version": ("train/box", lambda value: value.pop("agt"), "agt of env.json is recorded as None"),
+            "a seed": ("train/box", lambda value: value.update(seed=7), "seed is recorded as 7"),
+            "a rehearsal": ("predict/labels", lambda value: value.update(rehearsed=True), "rehearsed is recorded as True"),
+            "other data": ("train/box", lambda value: value.update(dataset="x"), "dataset is recorded as 'x'"),
+            "another ledger": ("predict/paid", lambda value: value.update(ledger="x"), "ledger is recorded as 'x'"),
+            "no ledger": ("predict/paid", lambda value: value.pop("ledger"), "ledger is recorded as None"),
+            "other queries": (
+                "predict/paid",
+                lambda value: value.update(inputs="x"),
+                "inputs is recorded as 'x', and is 'queries.npz'",
+            ),
+        }.items()
+    },
+    **{
+        f"spent.json: {name}": (run, {"spent.json": edit}, "", words)
+        for name, (run, edit, words) in {
+            "a time before the run": (
+                "predict/labels",
+                lambda value: value.update(time="2001-01-01T00:00:00+00:00"),
+                "time of spent.json is '2001-01-01T00:00:00+00:00'",
+            ),
+            "a time after the noise": (
+                "train/noise",
+                lambda value: value.update(time="2999-01-01T00:00:00+00:00"),
+                "time of spent.json is",
+            ),
+            "another note": (
+                "predict/labels",
+                lambda value: value.update(note="nothing was drawn"),
+                "note of spent.json is recorded as 'nothing was drawn'",
+            ),
+            "another training run": (
+                "predict/labels",
+                lambda value: value.update(trained_run="/nowhere"),
+                "trained_run is recorded as '/nowhere'",
+            ),
+            "another data set of noise": (
+                "train/noise",
+                lambda value: value.update(dataset="x"),
+                "dataset is recorded as 'x'",
+            ),
+            "other data of noise": (
+                "train/noise",
+                lambda value: value.update(data_digest="0"),
+                "data_digest is recorded as '0'",
+            ),
+            "an entry more": ("predict/labels", lambda value: value.update(refunded=True), "an entry refunded = True"),
+            "fewer queries of weights": (
+                "predict/weights",
+                lambda value: value.update(queries=1),
+                "n_queries is recorded as 20, and is 1",
+            ),
+        }.items()
+    },
+    "claim.json: a ledger declined that was not": (
+        "predict/labels",
+        {"claim.json": lambda value: value["uncounted"].update(why="declined")},
+        "claim",
+        "uncounted.why is recorded as 'declined', and is 'unnamed'",
+    ),
+    "audit.json: another version": (
+        "audit/a",
+        {"audit.json": lambda value: value.update(by="0.1.0")},
+        "audit.json",
+        "agt of audit.json is recorded as '0.1.0'",
+    ),
+    "env.json: another kind of audit": (
+        "audit/a",
+        {"env.json": lambda value: value.update(kind="weights")},
+        "audit.json",
+        "kind of audit.json is recorded as 'mechanism', and env.json beside it names 'weights'",
     ),
     "not finished": ("train/box", {"status.json": lambda value: value.update(state="running")}, "", "'running'"),
     "spent": (
@@ -627,7 +701,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             {
                 "env.json": lambda value: value.update(trained_run="/nowhere/x"),
                 "claim.json": None,
-                "spent.json": lambda value, totals=totals: value.update(totals=totals),
+                "spent.json": lambda value, totals=totals: value.update(totals=totals, trained_run="/nowhere/x"),
             },
             "budget",
             "is not what this release comes to",
@@ -888,6 +962,18 @@ def test_a_release_is_compared_with_the_entry_that_counts_it(outputs: Path, agt:
     assert "they spend nothing more" in again.out
 
 
+def test_a_ledger_that_the_environment_declined_is_in_the_record(
+    outputs: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGT_LEDGER", "none")
+    agt("predict", "run=train/box", "mechanism.eps=1", "hydra.run.dir=predict/declined", "-q").ended(0)
+    checks = agt("verify", "predict/declined", "--json", "-q").ended(0).json["checks"]
+    assert ("ledgers", "not checked") in {(check["check"], check["state"]) for check in checks}
+    tamper(Path("predict/declined"), {"env.json": lambda env: env.pop("ledger")})
+    said = problems(agt("verify", "predict/declined", "--json", "-q"))
+    assert "uncounted.why is recorded as 'declined', and is 'unnamed'" in said["claim"]
+
+
 def test_stored_answers_are_looked_for_in_their_ledger(outputs: Path, agt: Agt) -> None:
     folder = Path("predict/again")
     assert "entries paid for answers of this run" in agt("verify", str(folder), "-q", "--json").out
@@ -906,6 +992,7 @@ def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(outp
     counts = {key: json.loads(Path("train/void/metrics.json").read_text())[key] for key in CONDITIONS}
     edits: dict[str, Edit] = {
         "env.json": lambda value: value.update(trained_run="/nowhere/x"),
+        "spent.json": lambda value: value.update(trained_run="/nowhere/x"),
         "metrics.json": lambda value: value.update(counts),
         "config.yaml": lambda value: value.update(accounting="paper"),
     }
@@ -915,8 +1002,7 @@ def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(outp
 
 @pytest.mark.parametrize("name", ["predict/paid", "predict/labels", "predict/within", "predict/weights", "predict/number"])
 def test_an_honest_release_verifies_without_its_training_run(outputs: Path, agt: Agt, name: str) -> None:
-    change(Path(name) / "env.json", lambda env: env.update(trained_run="/nowhere/x"))
-    reseal(Path(name))
+    name_training_run(Path(name), "/nowhere/x")
     said = agt("verify", name, "--json", "-q").ended(0)
     assert "worked out again" in said.out
 
@@ -1040,7 +1126,7 @@ def test_a_record_that_points_anywhere_gets_nothing_opened(outputs: Path, agt: A
     places = {"path": "/dev/zero", "test": str(Path("pipe").resolve()), "x": "/dev/tty", "y": "/"}
     files = {key: {"path": path, "sha256": 64 * "0"} for key, path in places.items()}
     change(outputs / "train/box/env.json", lambda env: env.update(data_files=files))
-    change(outputs / "predict/labels/env.json", lambda env: env.update(trained_run="/dev/zero"))
+    name_training_run(outputs / "predict/labels", "/dev/zero")
     for name in ("train/box", "predict/labels"):
         reseal(outputs / name)
         assert agt("verify", name, "-q").code == 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import name_training_run
 
 from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST, Manifest
@@ -63,8 +64,7 @@ def home(made: Path, agt: Agt, tmp_path: Path) -> Path:
     shutil.copytree(made, tmp_path / "copy")
     os.chdir(tmp_path / "copy")
     for made_from in ("predict/one", "unlearn/wait", "unlearn/go", "unlearn/more"):
-        change(Path(made_from, "env.json"), lambda env: env.update(trained_run="train/a"))
-        reseal(Path(made_from))
+        name_training_run(Path(made_from), "train/a")
     return Path()
 
 
@@ -157,6 +157,34 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, it
     "the first line gone": ("train/a", {REQUEST_LOG_FILE: lambda text: text.split("\n", 1)[1]}, {"request log": "line 1"}),
     "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
     "states that gave way": ("train/a", {"env.json": lambda env: env["succeeds"].pop(0)}, {"request log": "succeeds"}),
+    "a rehearsal": (
+        "unlearn/more",
+        {"env.json": lambda env: env.update(rehearsed=True)},
+        {"env.json": "rehearsed is recorded as True, and is None"},
+    ),
+    "a rehearsal everywhere": (
+        "unlearn/more",
+        {
+            "env.json": lambda env: env.update(rehearsed=True),
+            "config.yaml": lambda config: config.update(rehearse=True),
+        },
+        {"account.json": "rehearse of config.yaml is true"},
+    ),
+    "another state of the run": (
+        "unlearn/more",
+        {"env.json": lambda env: env.update(trained_digest=f"sha256:{'0' * 64}")},
+        {"account.json": "trained_digest of env.json is recorded as"},
+    ),
+    "the time of the last update": (
+        "train/a",
+        {"env.json": lambda env: env["updated"].__setitem__(-1, "2001-01-01T00:00:00+00:00")},
+        {"env.json": "updated[2] is recorded as '2001"},
+    ),
+    "an update more": (
+        "train/a",
+        {"env.json": lambda env: env["updated"].insert(0, "2001-01-01T00:00:00+00:00")},
+        {"env.json": "updated is recorded as"},
+    ),
     "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
     "adaptive": account(lambda account: account["removal"]["promise"].update(adaptive=True), "promise.adaptive"),
     "method": account(lambda account: account["removal"]["promise"].update(method="sisa"), "promise.method"),
@@ -254,6 +282,7 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
     account = read_account(json.dumps(node).encode())
     (record / "account.json").write_bytes(account.content)
     (record / "report.md").write_text(account_markdown(account))
+    change(record / "env.json", lambda env: env.update(trained_digest=digest(run)))
     reseal(record)
 
 
@@ -325,7 +354,7 @@ def write_earlier_form(home: Path) -> None:
     }
     node["state"] |= {"log": str(log.head), "after": digest(run)}
     (record / "account.json").write_text(json.dumps(node))
-    change(record / "env.json", lambda environment: environment.update(agt="0.7.0"))
+    change(record / "env.json", lambda environment: environment.update(agt="0.7.0", trained_digest=digest(run)))
     reseal(record)
 
 

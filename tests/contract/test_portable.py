@@ -275,7 +275,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"noise": {"proved": 1}}, "other numbers"),
         ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
-        ({"format": 2}, r"made with mechanism\.shrink=true by agt '\d.*: use that version"),
+        ({"format": 2}, "of format 2; this agt reads 1"),
         ({"format": 3}, "of format 3; this agt reads 1"),
         ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table' is no part of agt"),
         ({"source": None}, "its source NoneType"),
@@ -318,6 +318,16 @@ def test_what_a_stranger_wrote_into_a_release_is_checked(
     reseal(tmp_path / "theirs")
     with pytest.raises(ConfigError, match=text) if text else nullcontext():
         Portable.open(tmp_path / "theirs").queries()
+
+
+def test_a_form_of_an_earlier_version_is_refused_with_that_version(home: Home, tmp_path: Path) -> None:
+    shutil.copytree(home("table") / "predict" / "release", tmp_path / "earlier")
+    for name, change in {"release.json": {"format": 2}, "claim.json": {"agt": "0.6.0"}}.items():
+        path = tmp_path / "earlier" / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    reseal(tmp_path / "earlier")
+    with pytest.raises(ConfigError, match=r"made with mechanism\.shrink=true by agt '0\.6\.0'.*: use that version"):
+        Portable.open(tmp_path / "earlier")
 
 
 def _npz(content: bytes, packed: int = ZIP_STORED) -> bytes:

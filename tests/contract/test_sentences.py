@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentences import READING, ReadBack, Sentence, guard, guarded
+from sentences import NOTES, READING, ReadBack, Sentence, guard, guarded
 
 import agt_cli.commands.verify  # noqa: F401
 from agt import sentences
@@ -66,6 +66,12 @@ class TestTheGuard:
         known = declared("classes_public", setting="dataset.classes")
         told = grounds(known, not_held("grid_sparse"))
         assert {type(text) for text in (known.sentence, known.broken_by, known.words, told.why, told.missing)} == {Sentence}
+
+    def test_a_reading_is_noted_whoever_catches_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(NOTES, str(tmp_path / "notes"))
+        with pytest.raises(ReadBack):
+            self.read("'a' in line", line=Sentence("a b"))
+        assert "__contains__ of a sentence: a b" in (tmp_path / "notes").read_text()
 
     def test_what_lays_text_out_may_read(self) -> None:
         assert guarded("a b").split() == ["a", "b"]

@@ -422,7 +422,7 @@ def head_to_audit(certificate: str, settings: dict) -> Any:
 
 def audited(model: Any) -> dict[str, Outcome]:
     extent = Certificate(neighbours=24, farthest=3, bounded=2, queries=20, lines=4, again=False)
-    return {finding.subject.partition(":")[0]: finding.outcome for finding in Auditor(model, extent, 0).run()}
+    return {about: finding.outcome for about, finding in Auditor(model, extent, 0).run().items()}
 
 
 @pytest.mark.parametrize(("certificate", "settings"), AUDITED)

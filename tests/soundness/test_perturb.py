@@ -204,7 +204,7 @@ def fitted(**given: Any) -> agt.Fitted:
 
 def audited(model: BoxModel) -> dict[str, Outcome]:
     extent = Certificate(neighbours=16, farthest=2, bounded=1, queries=10, lines=3, again=False)
-    return {finding.subject.partition(":")[0]: finding.outcome for finding in Auditor(model, extent, 0).run()}
+    return {about: finding.outcome for about, finding in Auditor(model, extent, 0).run().items()}
 
 
 def test_an_audit_moves_records_and_finds_bounds_for_a_smaller_radius() -> None:

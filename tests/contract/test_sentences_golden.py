@@ -1,0 +1,19 @@
+"""No sentence of ours is read back in any golden chain, nor by agt verify over the records that it leaves."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+CHAINS = list(yaml.safe_load((SCRIPTS / "golden.yaml").read_text()))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_golden_chain_reads_no_sentence_back(chain: str) -> None:
+    command = [sys.executable, str(SCRIPTS / "golden.py"), "--guard", "--jobs", "1", "--only", chain]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
