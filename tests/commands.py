@@ -1,21 +1,25 @@
 """What small commands in this process need not do: it takes time, and tells a test nothing."""
 
+import copy
 import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
 from hydra._internal.defaults_list import Overrides
 from hydra.core.default_element import ResultDefault
+from hydra.core.hydra_config import HydraConfig
 from hydra.plugins.config_source import ConfigResult
 from matplotlib.figure import Figure
+from omegaconf import DictConfig, OmegaConf
 
 from agt_cli import config_files
 
@@ -30,7 +34,7 @@ MADE: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and 
 @pytest.fixture(autouse=True, scope="session")
 def quick_commands() -> Iterator[None]:
     """No file is brought to a disk, as no power is cut here; figures are blank; what Hydra makes of our files, before
-    values are given on a line, is made once for each choice of options.
+    values are given on a line, is made once for each choice of options; Hydra's own copies for safety are not made.
 
     Processes of their own do all of it.
     """
@@ -38,6 +42,8 @@ def quick_commands() -> Iterator[None]:
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(Figure, "savefig", lambda figure, file, format, **how: file.write(_blank(format)))
         patch.setattr(ConfigRepository, "load_config", _load)
+        patch.setattr(CachingConfigRepository, "__init__", _share_sources)
+        patch.setattr(HydraConfig, "set_config", _show_hydra)
         patch.setattr(defaults_list, "_create_defaults_list", _list)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge)
         yield
@@ -51,6 +57,18 @@ def _once(repository: IConfigRepository, what: tuple[str, ...], make: Callable[[
     if (*places, *what) not in MADE:
         MADE[*places, *what] = pickle.dumps(make())
     return pickle.loads(MADE[*places, *what])
+
+
+def _share_sources(self: CachingConfigRepository, delegate: IConfigRepository) -> None:
+    """Hydra copies each source, and with one of them every schema; other places replace the list of sources as a whole."""
+    self.delegate = copy.copy(delegate)
+    self.cache = {}
+
+
+def _show_hydra(self: HydraConfig, config: DictConfig) -> None:
+    """Hydra shows its node, whose parent is the configuration, in a copy."""
+    OmegaConf.set_readonly(config.hydra, True)
+    self.cfg = SimpleNamespace(hydra=config.hydra)  # type: ignore[assignment]
 
 
 def _load(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
