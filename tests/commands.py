@@ -15,7 +15,7 @@ from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
 from hydra._internal.defaults_list import Overrides
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import InputDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.plugins.config_source import ConfigResult
 from matplotlib.figure import Figure
@@ -26,6 +26,7 @@ from agt_cli import config_files
 SAVE = Figure.savefig
 LOAD = ConfigRepository.load_config
 LIST = defaults_list._create_defaults_list
+CHOICES = defaults_list._create_interpolation_map
 MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
 CONF = f"file://{config_files.config_dir()}"
 MADE: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and what was asked for
@@ -45,6 +46,7 @@ def quick_commands() -> Iterator[None]:
         patch.setattr(CachingConfigRepository, "__init__", _share_sources)
         patch.setattr(HydraConfig, "set_config", _show_hydra)
         patch.setattr(defaults_list, "_create_defaults_list", _list)
+        patch.setattr(defaults_list, "_create_interpolation_map", _choices)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge)
         yield
 
@@ -89,6 +91,13 @@ def _list(
     found, state = _once(repo, ("list", repr((config_name, prepend_hydra, skip_missing, chosen))), make)
     vars(overrides).update(state)
     return found
+
+
+def _choices(overrides: Overrides, defaults: list[InputDefault], self_added: bool) -> DictConfig:
+    """What interpolations of a defaults list are resolved by: of lists without any, which is all but few, nothing."""
+    if any(default.is_interpolation() for default in defaults if not default.is_self()):
+        return CHOICES(overrides, defaults, self_added)
+    return OmegaConf.create()
 
 
 def _merge(loader: ConfigLoaderImpl, defaults: list[ResultDefault], repo: IConfigRepository) -> Any:
