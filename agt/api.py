@@ -22,6 +22,7 @@ from torch import nn
 from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
+from agt.data.arrays import gathered
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
@@ -31,7 +32,6 @@ from agt.errors import ConfigError, Doubtful
 from agt.facts import Fact
 from agt.mechanisms.claims import Accounting, Claim, Counting
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.releases import prepare_labels, prepare_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, problem_of
 from agt.models.ensemble import made_by
@@ -45,6 +45,7 @@ from agt.models.portable import Portable, check_printable
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
+from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
     USUAL_COUNTS,
     ComputeConfig,
@@ -180,22 +181,20 @@ class Fitted:
             ConfigError: the claim is refused, by condition, or the mechanism does not fit the model.
             DataError: as ``predict``; nothing was drawn.
         """
-        release = prepare_labels(
-            self.model,
-            self._queries(x),
-            mechanism,
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+            raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
+        terms = ReleaseTerms(
             conditions=self.conditions,
             accounting=accounting,
             counting=counting,
-            on_progress=on_progress,
+            randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
         )
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-            raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
-        simulated = seed is not None
-        claim = replace(release.claim, simulated=simulated)
-        self._doubt(claim)
-        labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(int(seed)))
-        return Published(self.classes[labels], claim, tuple(claim.lines()), simulated)
+        release = LabelRelease.judged(self.model, self._queries(x), mechanism, terms)
+        self._doubt(release.wanted_claim)
+        release.reserve()
+        labels = gathered(release.draw(on_progress), len(release.features))
+        claim = release.reserved_claim
+        return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
     def release_weights(self, mechanism: WeightsMechanism, delta: float = 0.0) -> Portable:
         """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
@@ -210,12 +209,13 @@ class Fitted:
                 control characters.
             AgtError: the solver missed its tolerance: nothing is released.
         """
-        release = prepare_weights(self.model, mechanism, conditions=self.conditions, delta=delta)
-        words = release.claim.lines()
-        check_printable(self.model.problem.dataset, words)
+        terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
+        release = WeightsRelease.judged(self.model, mechanism, terms)
+        check_printable(self.model.problem.dataset, release.claim.lines())
         self._doubt(release.claim)
-        released = release.draw(SystemRandomness())
-        return Portable.of(mechanism.head_of(self.model), released, {}, words)
+        release.reserve()
+        released = release.draw()
+        return Portable.of(release.head, released, {}, release.reserved_claim.lines())
 
     def _doubt(self, claim: Claim) -> None:
         for line in claim.doubts(self.model.problem.dataset.declared_size):

@@ -41,15 +41,16 @@ from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.claims import Accounting, Claim, Counting
 from agt.mechanisms.enclosures import ROUND_UP as UPWARDS
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism, mechanism_kind
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.releases import Labelling, prepare_quantile
 from agt.models.model import Model
 from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
 from agt.relations import RELATIONS
+from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import check_choice, schema
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
@@ -404,9 +405,9 @@ class LabellingPair:
     having: Labelling
     lacking: Labelling
 
-    def seen(self, queries: np.ndarray) -> np.ndarray:
+    def evidence(self, queries: np.ndarray) -> np.ndarray:
         """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
-        return np.stack([*self.having.seen(queries), *self.lacking.seen(queries)])
+        return np.stack([*self.having.evidence(queries), *self.lacking.evidence(queries)])
 
     def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
@@ -437,7 +438,8 @@ def search(
     best: NeighbourPair | None = None
     for edit, other in neighbours(model, on_line(a, b, bisected(model.predict, a, b)[1]), count) if len(a) else ():
         sides = LabellingPair(labelling, replace(labelling, model=other))
-        for label, evidence, theirs, away in np.unique(sides.seen(between_roots(sides, anchors, rng, 8 * width)), axis=1).T:
+        queries = between_roots(sides, anchors, rng, 8 * width)
+        for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
             where = f"the run's own data, and the same {edit}"
             pair = NeighbourPair(Side(int(label), int(evidence)), Side(int(theirs), int(away)), where)
             best = pair if best is None or worth(pair) > worth(best) else best
@@ -462,7 +464,7 @@ def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Gener
 
 def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
     """[n] label and evidence in one number."""
-    labels, evidence = side.seen(queries)
+    labels, evidence = side.evidence(queries)
     return evidence * side.mechanism.classes + labels
 
 
@@ -627,7 +629,7 @@ class MechanismAudit(AuditKind):
         self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
-        labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)
+        labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)
         worth, anchors = partial(expected_bound, labelling.mechanism, plan=plan), opened.queries.features
         found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
         return labelling.claim, None if found is None else audit_pair(labelling.mechanism, found, plan, model.farthest)
@@ -639,9 +641,9 @@ class MechanismAudit(AuditKind):
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
         how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
         anchors = opened.queries.features
-        claim = prepare_quantile(model, anchors, mechanism, **how).claim
+        claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
         reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)  # reads the same evidence
-        labelling = Labelling.of(model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"})
+        labelling = Labelling.judged(model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"})
         found = search(labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed)
         if found is None or not found.moved:
             return claim, None

@@ -11,11 +11,12 @@ from matplotlib.ticker import FuncFormatter
 from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.releases import Labelling, labels_from, prepare_weights
-from agt.mechanisms.weights_mechanism import WeightsMechanism
+from agt.mechanisms.labelling import Labelling
+from agt.mechanisms.weights_mechanism import WeightsMechanism, labels_from
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.relations import RELATIONS
+from agt.release import ReleaseTerms, WeightsRelease, drawn_now
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
@@ -153,10 +154,11 @@ def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tup
     how = f"labels released by {config.kind.name}"
     if config.releases_weights:
         weights_mechanism = cast(WeightsMechanism, mechanism)
-        released = prepare_weights(model, weights_mechanism, conditions=opened.conditions).draw(randomness)
+        terms = ReleaseTerms(conditions=opened.conditions)
+        released = drawn_now(WeightsRelease.judged(model, weights_mechanism, terms))
         return lambda queries: labels_from(model, queries)(released), how
     accounting, counting = (given.config[key] for key in ("accounting", "counting"))
-    labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
+    labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
     return lambda queries: labelling.labels(queries, randomness), how
 
 

@@ -45,26 +45,29 @@ from agt.data.records import UNANSWERED, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Population
 from agt.ledger.ledger import Ledger
+from agt.ledger.payer import LedgerPayer, NoPayer
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Accounting, Counting
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
-from agt.mechanisms.releases import Labelling, totals_of
+from agt.mechanisms.totals import totals_of_labels
 from agt.models.fitting import fit
 from agt.models.model import Model
-from agt.numeric import UP, SystemRandomness, gaussian_epsilon
+from agt.numeric import UP, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS
+from agt.release import ReleaseTerms
 from agt.settings import ComputeConfig, schema, validate
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
 from agt_audit.neighbours import labels_of, with_added, without
-from agt_cli.releasing.ledgers import ProtectedPeople
-from agt_cli.releasing.payer import LedgerPayer, NoLedger
-from agt_cli.releasing.release import ReleaseRequest, release_file
+from agt_cli.releasing.file import release_file
+from agt_cli.releasing.ledgers import people_of_run
+from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
 from agt_cli.report.record import RunRecord
@@ -153,7 +156,7 @@ def most_telling(
     pair: LabellingPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
 ) -> tuple[int, LabelEvent]:
     """(the query at which trials are expected to show most, its event); the first of those that show as much."""
-    seen = pair.seen(queries)
+    seen = pair.evidence(queries)
     kinds, first = np.unique(seen, axis=1, return_index=True)
     events = [event_of(*laws) for laws in zip(*pair.laws(kinds), strict=True)]
     shown = [(event.expected(claimed, trials, confidence, 1), event.hit - event.alarm) for event in events]
@@ -172,11 +175,11 @@ def alike(pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Gen
         ConfigError: both models tell apart even the nearest rows.
     """
     query = np.asarray(query, dtype=np.float64)
-    size, seen = max(float(np.abs(query).max()), 1e-300), pair.seen(query)
+    size, seen = max(float(np.abs(query).max()), 1e-300), pair.evidence(query)
 
     def rows(scale: float, many: int) -> tuple[np.ndarray, float]:
         made = query + scale * size * rng.uniform(-1, 1, size=(many, *query.shape[1:]))
-        same = (pair.seen(made) == seen).all(axis=0)
+        same = (pair.evidence(made) == seen).all(axis=0)
         return made[same], float(same.mean())
 
     for scale in SCALES:
@@ -375,9 +378,12 @@ class Stage:
         refused = ""
         try:
             with RunRecord(folder, "predict", self.config) as record:
-                payer = NoLedger() if ledger is None else LedgerPayer(ledger)
-                request = ReleaseRequest(config, self.accounting, self.counting, asked, payer, record, SILENT, force=True)
-                release_file(request, SystemRandomness())
+                trained = opened.trained.finished
+                payer = NoPayer() if ledger is None else LedgerPayer(ledger, people_of_run(trained), trained.digest)
+                terms = ReleaseTerms(
+                    conditions=asked.conditions, accounting=self.accounting, counting=self.counting, payer=payer
+                )
+                release_file(PredictRequest(config, terms, payer, asked, record, SILENT, force=True))
         except CheckError as error:
             refused = str(error)
         labels = np.full(len(queries), UNANSWERED)
@@ -391,7 +397,7 @@ class Stage:
     @contextmanager
     def ledger(self, opened: OpenedRun, allowance: Allowance) -> Iterator[Ledger]:
         """A new ledger that admits the run's data."""
-        subject = ProtectedPeople.of_finished(opened.trained.finished)
+        subject = people_of_run(opened.trained.finished)
         population = Population("audit", subject.table.unit.name, subject.relation, allowance)
         with Ledger.create(self._next("ledger") / "audit.ledger", population, tables=[subject.table]) as ledger:
             yield ledger
@@ -523,7 +529,7 @@ def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
     if isinstance(guarantee, GaussianDP):
         both = GaussianDP(guarantee.mu * math.sqrt(queries))
         return [(Claimed.of(both), f"{both}")]
-    first, *others = totals_of(guarantee, queries, 0.0)
+    first, *others = totals_of_labels(guarantee, queries, 0.0)
     # a delta must save something: else its total is not attacked as well
     kept = [first, *(total for total in others if total.eps < 0.95 * first.eps)]
     return [(Claimed("epsilon", total.eps, total.delta), f"{total}") for total in kept]
@@ -582,7 +588,7 @@ class _Audit:
 
     def _labelling(self, opened: OpenedRun) -> Labelling:
         accounting, counting = self.stage.accounting, self.stage.counting
-        return Labelling.of(opened.model, self.mechanism, opened.conditions, accounting, counting)
+        return Labelling.judged(opened.model, self.mechanism, opened.conditions, accounting, counting)
 
     @cached_property
     def settings(self) -> RunSettings:

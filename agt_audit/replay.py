@@ -40,18 +40,19 @@ from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
 from agt.certificates.conditions import Condition, weaker
+from agt.data.arrays import gathered
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
 from agt.mechanisms.output import Output
-from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import Labelling, prepare_labels, prepare_quantile, prepare_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
 from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
+from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
 from agt.training.erm import TiltedErm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
@@ -348,7 +349,7 @@ class ReplayedRelease:
         model: of the run.
         queries: [n, ...] that labels or a number are released of; neighbours are made to differ there.
         mechanism: that releases; None: it is training itself, with noise inside.
-        options: of ``prepare_labels`` and its like: accounting, counting.
+        options: of ``ReleaseTerms``: accounting, counting.
         conditions: of the run.
     """
 
@@ -390,21 +391,21 @@ class ReplayedRelease:
         """[m, ...] queries at which labels or evidence of the two models differ; none of noisy counts."""
         if mechanism.needs == "votes" and mechanism.classes > 2:
             return self.queries[:0]
-        sides = (Labelling.of(side, mechanism, self.conditions, **self.options) for side in (self.model, other))
+        sides = (Labelling.judged(side, mechanism, self.conditions, **self.options) for side in (self.model, other))
         found = between_roots(LabellingPair(*sides), self.queries, rng)
         return found[:: -(-len(found) // len(self.queries)) or 1]
 
     def publish(self, model: Model, queries: np.ndarray, source: Randomness) -> Mapping[str, object]:
         """Release from a model; return what is drawn, and every entry of the claim."""
-        mechanism, conditions = self.mechanism, weaker(self.conditions, model.conditions)
-        if isinstance(mechanism, Mechanism):
-            release: Any = prepare_labels(model, queries, mechanism, conditions=conditions, **self.options)
-        elif isinstance(mechanism, CertifiedQuantile):
-            release = prepare_quantile(model, queries, mechanism, conditions=conditions, **self.options)
-        else:
-            release = prepare_weights(model, cast(WeightsMechanism, mechanism), conditions=conditions)
-        claim = replace(release.claim, simulated=source.simulated).written()
-        return {"drawn": release.draw(source), **plain_of(claim)}
+        assert self.mechanism is not None  # else training itself is what is published
+        conditions = weaker(self.conditions, model.conditions)
+        terms = ReleaseTerms(conditions=conditions, randomness=source, **self.options)
+        release = judge(model, queries, self.mechanism, terms)
+        release.reserve()
+        drawn: Any = release.draw()
+        if isinstance(release, LabelRelease):
+            drawn = gathered(drawn, len(queries))
+        return {"drawn": drawn, **plain_of(release.reserved_claim.written())}
 
 
 def _linear_term_problems(mechanism: AnyMechanism, sides: Sequence[Model]) -> tuple[TiltedErm, TiltedErm] | None:

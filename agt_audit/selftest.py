@@ -21,12 +21,12 @@ from agt.bounds.network import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
+from agt.mechanisms.labelling import Labelling, OnProgress
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.releases import Labelling, OnProgress
 from agt.mechanisms.statistics import NoisyStatistics, SumNoises
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
@@ -140,7 +140,7 @@ def gap_of_the_grid(seed: int) -> Finding:
     labels, rng, mechanism = np.arange(600) % 2, np.random.default_rng(seed), SmoothCauchy(eps=1.0)
     points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
     model, plan = fitted(points, labels, certificate="box", ks=(0, 50), epochs=2), plan_of(seed)
-    labelling = Labelling.of(model, mechanism, None, "paper")
+    labelling = Labelling.judged(model, mechanism, None, "paper")
     found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
     assert found is not None, "there is a decision line between two clouds"
     return audit_pair(mechanism, found, plan, model.farthest)[1]
@@ -220,7 +220,7 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     having = fitted(x, y)
     lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
     mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
-    honest = (Labelling.of(side, mechanism.says) for side in (having, lacking))
+    honest = (Labelling.judged(side, mechanism.says) for side in (having, lacking))
     pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
     claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
     at, event = most_telling(pair, queries, claim, 10_000, confidence)

@@ -36,11 +36,11 @@ from scipy.stats import chi2
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
-from agt.mechanisms.releases import prepare_weights
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint
+from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
 from agt.training.erm import TiltedErm, solve
 from agt_audit.estimates import of_tail
@@ -388,7 +388,7 @@ class WeightsAudit(AuditKind):
         if given.run is None:
             return attack.without_run(self.width, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
-        claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
+        claim = WeightsRelease.judged(opened.model, mechanism, ReleaseTerms(conditions=opened.conditions)).claim
         every = attack.releases_per_trial * plan.trials
         with console.progress("releases on both sides", "release") as report:
             pair = self._trained_pair(opened, mechanism, given.seed)

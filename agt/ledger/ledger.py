@@ -747,10 +747,15 @@ class Questions:
     keys: Sequence[Any]
     known: Mapping[Any, int]
 
+    @property
+    def remembered(self) -> bool:
+        """Whether a ledger remembers the answers."""
+        return not isinstance(self.keys, range)
+
     @cached_property
     def new(self) -> np.ndarray | range:
         """[m]: the first query of each question that was not answered before, in their order."""
-        if isinstance(self.keys, range):
+        if isinstance(self.keys, range):  # as ``remembered`` says, in words that type checkers read
             return self.keys
         first: dict[Any, int] = {}
         for row, key in enumerate(self.keys):

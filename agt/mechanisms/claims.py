@@ -1,6 +1,6 @@
 """What may be said about a release: a claim, which is its own file, claim.json.
 
-    claim = release.claim                     agt/mechanisms/releases.py makes it
+    claim = release.claim                     agt/release.py makes it
     claim.lines()                             what is guaranteed, for people
     claim.written(date.today()).content       bytes of claim.json (docs/releasing.md tells every entry)
     read_claim(content)                       the same again; refuses other versions, NaN, and what is no claim
@@ -66,7 +66,7 @@ class Claim:
         most: of answers that come one by one: so many at most, fixed beforehand, which the totals
             are over; None: nobody fixed a number.
         relation: says which datasets are neighbours.
-        accounting, counting: as in ``prepare_labels``.
+        accounting, counting: as in ``agt.release.ReleaseTerms``.
         declared: what it rests on that was declared and not proved. None: sentences of an earlier
             version.
         noisy: the model was trained with noise, whose guarantee does not add up with this one.

@@ -21,9 +21,9 @@ from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
+from agt.mechanisms.labelling import evidence_of
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
-from agt.mechanisms.releases import evidence_of
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
 from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint

@@ -1,7 +1,7 @@
 """Release weights for any number of classes, solved from noisy sums over the records (method.md section 15).
 
     mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
-    prepare_weights(model, mechanism).draw(SystemRandomness())        weights [classes, d]
+    WeightsRelease.judged(model, mechanism, ReleaseTerms())            weights [classes, d] (agt/release.py)
 
 With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of C unit vectors: the sum
 M of v_i is released first, with Gaussian noise, and says where features lie. Of u_i = (scale (v_i - mean), .3), brought to

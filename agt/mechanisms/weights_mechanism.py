@@ -20,6 +20,7 @@ from pkgutil import iter_modules
 from typing import ClassVar, Literal, Self
 
 import numpy as np
+import torch
 
 import agt.mechanisms
 from agt.errors import ConfigError
@@ -250,6 +251,27 @@ class WeightsMechanism:
             )
         check_unit_rows(units, unit_rows)
         return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
+
+
+def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights], np.ndarray]:
+    """Return the function that gives released weights' labels [n] int64, which spends nothing more.
+
+    Args:
+        model: that the weights are released from, for its public features.
+        features: [n, ...] the queries, as the head takes them.
+
+    Raises:
+        ConfigError: the model has no linear head, or queries are of another width.
+    """
+    head = model.release_head
+    if head is None:
+        raise ConfigError("model: weights are released from one linear head, and this model has none")
+    head.check(features)
+
+    def labels(released: ReleasedWeights) -> np.ndarray:
+        return head.with_weight(torch.from_numpy(released.weight)).predict(features)
+
+    return labels
 
 
 def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:

@@ -10,15 +10,16 @@ from agt.errors import ConfigError, few
 from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
+from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
 from agt.mechanisms.budget import Allowance
 from agt.settings import schema, validate
 from agt_cli.releasing.ledgers import (
     NO_LEDGER,
-    ProtectedPeople,
     check_same_ledger,
     existing_ledger,
     ledger_path,
+    people_of_run,
     recognise,
     say_skipped,
     similar_elsewhere,
@@ -135,7 +136,7 @@ class LedgerConfig:
             from agt_cli.runs.queries import digest_of  # loads torch
 
             run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
-            people = ProtectedPeople.of_finished(run, self.table)
+            people = people_of_run(run, self.table)
             return replace(people, table=replace(people.table, apart=self.another_population))
         if not self.data or not self.table:
             return None

@@ -18,17 +18,16 @@ from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, grounds, proved
 from agt.mechanisms.claims import neighbours_of
-from agt.mechanisms.judging import claim
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism_config import TotalConfig
-from agt.mechanisms.output import Output
 from agt.models.portable import CLAIM
-from agt.numeric import SystemRandomness
+from agt.release import ConstantsRelease, ReleaseTerms
 from agt.settings import build, plain_of, validate
 from agt.store import write_atomic
 from agt.training.batches import check_unit_rows
 from agt_cli.configuration import chosen_options
-from agt_cli.releasing.payer import Spending, payer_of, people_of, spending, unfinished
+from agt_cli.releasing.payer import payer_of, people_of
+from agt_cli.releasing.spent import Spending, spending, unfinished
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.report.release_md import PUBLISHED, predict_report
@@ -164,7 +163,6 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     """Say on disk what is spent, measure, and write the dataset file."""
     wanted, loaded, mechanism = measure.content(), measure.table.load(), measure.mechanism
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
-    granted = claim(rests_on, measure.settings.relation, mechanism, output=Output.CONSTANTS)
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.words))
     console.note(
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
@@ -174,14 +172,15 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     record.conditions(rests_on)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
     with payer_of(record.config.get("ledger"), people, record) as payer:
+        release = ConstantsRelease.judged(wanted, mechanism, rests_on, ReleaseTerms(payer=payer))
         if not payer.name:  # a ledger is debited before anything private is computed, and by whoever asks
             measure.check_classes(wanted)
-        receipt = payer.debit(people.charge(mechanism.guarantee, Output.CONSTANTS.value, mechanism.name), 1)
-        claimed = granted.counted_by(payer.account(receipt))
+        reservation = release.reserve()
+        claimed = release.reserved_claim
     said = claimed.lines()
-    about = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=receipt.facts)
+    about = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=reservation.entry)
     with spending(record, subject, about):
-        made = measure.dataset(mechanism.draw(wanted, SystemRandomness()))
+        made = measure.dataset(release.draw())
         text = f"# made by agt measure: {measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
         record.write("dataset.yaml", text.encode())
         record.write(CLAIM, claimed.written(datetime.now(UTC).date()).content)

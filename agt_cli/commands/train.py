@@ -47,7 +47,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     releases = settings.noise is not None or record.config.get("ledger") is not None
     if releases:  # ledgers and mechanisms, which no other training loads
         from agt_cli.releasing.noise import drawing, noise_words, proved
-        from agt_cli.releasing.payer import unfinished
+        from agt_cli.releasing.spent import unfinished
     earlier = unfinished(record, {"data_digest": digest}) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)

@@ -5,18 +5,17 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256, shake_256
 from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError, nearest
-from agt.ledger.book import AdmittedTable, Charge, sample_of
+from agt.ledger.book import AdmittedTable, sample_of
 from agt.ledger.chain import Unit
 from agt.ledger.ledger import SUFFIX, Ledger, ledgers_in, similar
+from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
-from agt.mechanisms.guarantees import Guarantee
 from agt_cli.report.console import put
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.log import HashKey
@@ -30,42 +29,31 @@ PEOPLE = "people"
 _NAME = re.compile(r"\w[\w .-]*")
 
 
-@dataclass(frozen=True)
-class ProtectedPeople:
-    """Data about a population, and how a run on it counted people.
+def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
+    """Return whose data a finished training run is about, and how it counted them.
 
-    Attributes:
-        table: the data.
-        relation: of the run; empty: there is none.
+    Args:
+        run: the run.
+        name: of its table; None: the dataset's.
     """
-
-    table: AdmittedTable
-    relation: str = ""
-
-    @classmethod
-    def of_finished(cls, run: Run, name: str | None = None) -> "ProtectedPeople":
-        """Of a finished training run; ``name``: of its table, None: the dataset's."""
-        files = run.environment.get("data_files") or {}
-        data, people = str(run.environment["data_digest"]), tuple[str, ...]()
-        with suppress(ConfigError, ValueError):  # the key is for its owner alone: without it nobody is compared
-            if key := HashKey.of(run.folder):
-                people = unveiled(str(run.environment.get(PEOPLE, "")), key, data)
-        hashes, paths = ([file[part] for file in files.values() if "sha256" in file] for part in ("sha256", "path"))
-        table = AdmittedTable(
-            name or str(run.environment["dataset"]),
-            data,
-            tuple(sorted(hashes)),
-            unit_of(run.config),
-            before=tuple(map(str, run.environment.get(EARLIER, ()))),
-            people=people,
-            paths=tuple(sorted(paths)),
-            columns=columns_of(run.config),
-        )
-        return cls(table, run.config["relation"]["name"])
-
-    def charge(self, guarantee: Guarantee, output: str, mechanism: str, run: str = "") -> Charge:
-        """What a ledger counts of each release about it; ``run``: a finished run's digest, empty: it comes from none."""
-        return Charge(guarantee, output, mechanism, run, self.table.data, self.relation, self.table.unit)
+    files = run.environment.get("data_files") or {}
+    data = str(run.environment["data_digest"])
+    people: tuple[str, ...] = ()
+    with suppress(ConfigError, ValueError):  # the key is for its owner alone: without it nobody is compared
+        if key := HashKey.of(run.folder):
+            people = unveiled(str(run.environment.get(PEOPLE, "")), key, data)
+    hashed = [file for file in files.values() if "sha256" in file]
+    table = AdmittedTable(
+        name or str(run.environment["dataset"]),
+        data,
+        tuple(sorted(file["sha256"] for file in hashed)),
+        unit_of(run.config),
+        before=tuple(map(str, run.environment.get(EARLIER, ()))),
+        people=people,
+        paths=tuple(sorted(file["path"] for file in hashed)),
+        columns=columns_of(run.config),
+    )
+    return ProtectedPeople(table, run.config["relation"]["name"])
 
 
 def ledger_path(name: str) -> Path:

@@ -8,6 +8,7 @@ and labels from the certificates sees two functions of one draw.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +16,7 @@ from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
+from agt.ledger.payer import Reservation
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import neighbours_of
 from agt.mechanisms.guarantees import GaussianDP
@@ -25,7 +27,8 @@ from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
 from agt.training.noise import SEED, NoiseConfig, NoisePlan, noise_seed
-from agt_cli.releasing.payer import Receipt, Spending, payer_of, people_of, spending, spent_before
+from agt_cli.releasing.payer import payer_of, people_of
+from agt_cli.releasing.spent import Spending, spending, spent_before
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -40,6 +43,19 @@ SCOPE = (
     "training takes without an error (it refuses a batch above n_max, a unit above relation.unit_rows, a missing class and "
     "the like)"
 )
+
+
+@dataclass(frozen=True)
+class NoisyWeights:
+    """What a ledger is charged for noise in training (``agt.ledger.payer.Charged``).
+
+    Attributes:
+        guarantee: of the mechanism that stands for it.
+    """
+
+    guarantee: GaussianDP
+    output: Output = Output.WEIGHTS
+    mechanism: str = MECHANISM
 
 
 @contextmanager
@@ -63,41 +79,47 @@ def drawing(
         yield ()
         return
     simulated = noise.seed is not None
-    free = Receipt(1), Uncounted("call").lines
-    receipt, words = free if simulated else _pay(settings, noise, record, prepared, checkpoints)
-    guarantee, name = meant_guarantee(noise.epsilon, noise.delta), prepared.dataset.name
-    about = Spending("weights", MECHANISM, guarantee, (), 0, name, simulated, receipt.facts)
+    entry, words = None, Uncounted("call").lines
+    if not simulated:
+        reservation, words = _pay(settings, noise, record, prepared, checkpoints)
+        entry = reservation.entry
+    guarantee = meant_guarantee(noise.epsilon, noise.delta)
+    about = Spending("weights", MECHANISM, guarantee, (), 0, prepared.dataset.name, simulated, entry)
     with spending(record, {"data_digest": prepared.loaded.digest}, about):
         yield words
 
 
 def _pay(
     settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
-) -> tuple[Receipt, list[str]]:
-    """One release of weights, for which a Gaussian mechanism of the noise's own mu stands.
+) -> tuple[Reservation, list[str]]:
+    """Pay for one release of weights, for which a Gaussian mechanism of the noise's own mu stands.
 
     The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that paid for it, also where
-    it was killed before it could note that, and finds no other run's. Returns what was paid, and what is said of it.
+    it was killed before it could note that, and finds no other run's.
+
+    Returns:
+        What was paid, and what is said of it.
     """
     seed = checkpoints.number(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
-    with payer_of(record.config.get("ledger"), people, record) as payer:
+    draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
+    with payer_of(record.config.get("ledger"), people, record, draw) as payer:
         missing = _missing(conditions_of(prepared.problem(settings)))
         if payer.name and missing:
             raise ConfigError(f"ledger={payer.name}: nothing is proved of the noisy weights: {refusal_of(missing[0])}")
-        draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
         record.environment(draw=draw)
-        charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, MECHANISM, draw)
-        receipt, before = payer.paid(charge), spent_before(record).get("ledger")
-        if before and receipt is None:
+        charged = NoisyWeights(stands_for(noise.epsilon, noise.delta))
+        reservation = payer.earlier(charged)
+        before = spent_before(record).get("ledger")
+        if before and reservation is None:
             raise CheckError(
                 f"ledger={payer.name or 'none'}: entry {before['entry']} of the ledger of {before['population']} paid for "
                 "this run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
                 "spent.json: start a new run"
             )
-        receipt = receipt or payer.debit(charge, 1)
-        counted = payer.account(receipt)
-        return receipt, [] if counted is None else counted.lines
+        reservation = reservation or payer.reserve(charged, 1)
+        counted = payer.account(reservation)
+        return reservation, [] if counted is None else counted.lines
 
 
 def _missing(conditions: Sequence[Condition]) -> list[Condition]:

@@ -7,13 +7,16 @@ from typing import Annotated, Any
 from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
+from agt.ledger.payer import NoPayer
 from agt.mechanisms.claims import Accounting, Counting
 from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
+from agt.release import ReleaseTerms
 from agt.settings import schema, validate
-from agt_cli.releasing.ledgers import ProtectedPeople
-from agt_cli.releasing.payer import NoLedger, payer_of
-from agt_cli.releasing.release import ReleaseRequest, release_file
+from agt_cli.releasing.file import release_file
+from agt_cli.releasing.ledgers import people_of_run
+from agt_cli.releasing.payer import payer_of
+from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -28,7 +31,7 @@ class PrivateAnswers:
     Attributes:
         trained: the run, and the queries.
         mechanism: with its budget.
-        accounting, counting: as in ``agt.mechanisms.releases.prepare_labels``.
+        accounting, counting: as in ``agt.release.ReleaseTerms``.
         seed: of a simulation; None: the operating system draws.
         ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
         lot: how many questions of JSON lines are paid at once.
@@ -69,7 +72,16 @@ class PrivateAnswers:
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
-        people = ProtectedPeople.of_finished(opened.trained.finished)
-        with nullcontext(NoLedger()) if randomness.simulated else payer_of(self.ledger, people, record) as payer:
-            request = ReleaseRequest(mechanism, self.accounting, self.counting, opened, payer, record, console, self.force)
-            return serve(request, randomness, self.lot) if lines else release_file(request, randomness)
+        trained = opened.trained.finished
+        paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)
+        with nullcontext(NoPayer()) if randomness.simulated else paying as payer:
+            terms = ReleaseTerms(
+                conditions=opened.conditions,
+                accounting=self.accounting,
+                counting=self.counting,
+                delta=mechanism.total.delta,
+                payer=payer,
+                randomness=randomness,
+            )
+            request = PredictRequest(mechanism, terms, payer, opened, record, console, self.force)
+            return serve(request, self.lot) if lines else release_file(request)

@@ -7,7 +7,7 @@
 Formal guarantees
     A line whose queries look like another population's (``agt.data.population.population_mismatches``) is refused before
     anything is paid, unless ``force``: by its own queries and public constants, whatever other lines held.
-    Nothing is certified but what ``Lots.take`` returned: debited before, with its line or in advance (``lot``), or,
+    Nothing is certified but what ``LotPayer.reserve`` returned: debited before, with its line or in advance (``lot``), or,
     without a ledger, told by spent.json. How many are paid at once, when, and which are refused depends on lines, on what
     was answered before, and on the ledger's counter. What is left of a lot at the end stays spent.
 """
@@ -27,14 +27,18 @@ from agt.data.records import UNANSWERED, DataError
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.chain import HALF_CHARACTER
 from agt.ledger.ledger import Questions
+from agt.ledger.lots import LotPayer
 from agt.mechanisms.claims import Claim
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
-from agt.numeric import Randomness
+from agt.mechanisms.totals import claim_of_labels
+from agt.release import LabelRelease
 from agt.settings import plain_of
 from agt.store import Broken, parse_object
 from agt_cli.process import muted, put
-from agt_cli.releasing.payer import subject_of, write_spent
-from agt_cli.releasing.release import Lots, ReleaseRequest
+from agt_cli.releasing.request import PredictRequest
+from agt_cli.releasing.spent import Spending, subject_of, write_spent
+from agt_cli.releasing.writing import ReleasePage
 
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
@@ -43,106 +47,96 @@ OVER = "no more questions are answered here"
 """What an asker is told of a run that was changed: neither which run, nor why; stderr tells the owner."""
 
 
-def serve(request: ReleaseRequest, randomness: Randomness, lot: int) -> dict[str, Any]:
+def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
     """Answer every line; returns the command's object.
+
+    Args:
+        request: with queries of no file.
+        lot: how many questions are paid for at once, at least.
 
     Raises:
         ConfigError: something that lines cannot ask for.
         CheckError: questions were not answered, as the budget held no more; the record is finished.
     """
-    session, console = Session(request, randomness, lot), request.console
+    session = Session.opened(request, lot)
+    console = request.console
     if console.json:
         raise ConfigError("--json: standard output has one line for each answer: leave it out")
-    for text in session.earlier_attempts():
+    for text in request.earlier_attempts:
         console.note(text)
     if sys.stdin.isatty():
         console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')
-    put_line({"claim": plain_of(session.claimed.written())})
+    put_line({"claim": plain_of(session.claim.written())})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
             if session.over or muted():
                 break
     finally:
-        session.remember()
+        session.lots.keep_rest()
     return session.close()
 
 
-class Session(Lots):
-    """Questions of one model, answered by one mechanism, lot after lot: spent.json has each before it is drawn from.
+class Session:
+    """Questions of one model, answered by one mechanism, line after line.
+
+    Each line is a release of its own (``LabelRelease``), under a claim that was judged once, and paid for from lots.
 
     Attributes:
-        lot: how many are paid at once, at least.
-        most: how many in all; None: any number.
-        entries: of the ledger, that lots were paid on.
-        fitting: how many more the budget holds, as one lot; None: not known yet, or nobody counts.
+        labelling: the model and the mechanism.
+        lots: what pays.
         counts: metrics.
         over: why nothing more is answered; empty: it goes on.
     """
 
-    def __init__(self, request: ReleaseRequest, randomness: Randomness, lot: int) -> None:
-        total, opened = request.mechanism.total, request.opened
+    def __init__(self, request: PredictRequest, labelling: Labelling, lots: LotPayer) -> None:
+        self.request = request
+        self.labelling = labelling
+        self.lots = lots
+        self.terms = replace(request.terms, payer=lots)
+        self.counts = Counter(dict.fromkeys(METRICS, 0))
+        self.over = ""
+        self._source: Any = request.opened.kept.source
+
+    @classmethod
+    def opened(cls, request: PredictRequest, lot: int) -> "Session":
+        """Judge the claim of the answers. Arguments and errors as of ``serve``."""
+        total, opened, terms = request.config.total, request.opened, request.terms
         if total.eps is not None and total.queries is None:
             raise ConfigError(
                 "total.eps is shared out over questions, and nobody knows how many lines come: give total.queries, too, or "
                 "mechanism.eps"
             )
-        mechanism = request.mechanism.mechanism(opened.model.problem.classes, total.queries or 1)
+        mechanism = request.mechanism(total.queries or 1)
         if not isinstance(mechanism, Mechanism):
-            raise ConfigError(f"mechanism={request.mechanism.kind.name}: lines ask for labels: give a file of queries")
-        if not hasattr(opened.kept.source, "read_queries"):
+            raise ConfigError(f"mechanism={mechanism.name}: lines ask for labels: give a file of queries")
+        source = opened.kept.source
+        if not hasattr(source, "read_queries"):
             raise ConfigError(
-                f"inputs=-: {type(opened.kept.source).__name__} reads files of queries alone: give it read_queries(columns)"
+                f"inputs=-: {type(source).__name__} reads files of queries alone: give it read_queries(columns)"
             )
-        super().__init__(request, mechanism, randomness)
-        self.lot, self.most, self.over = lot, total.queries, ""
-        self.fitting: int | None = None
-        self.entries, self.counts = list[int](), Counter(dict.fromkeys(METRICS, 0))
-        self._source: Any = opened.kept.source
+        labelling = Labelling.judged(opened.model, mechanism, terms.conditions, terms.accounting, terms.counting)
+        claim = replace(labelling.claim, simulated=terms.randomness.simulated)
+        request.payer.check(claim)
+        return cls(request, replace(labelling, claim=claim), LotPayer(request.payer, lot, total.queries))
 
     @property
-    def claimed(self) -> Claim:
+    def claim(self) -> Claim:
         """What is guaranteed of the answers that were paid for so far."""
-        totals = self.claim_of(self.most or 0).totals
-        claim = replace(self.claim, one_by_one=True, totals=totals, most=self.most)
-        return self.stated(replace(claim, releases=self.reserved or 1, answers=self.reserved or None), one_by_one=True)
-
-    def pay(self, wanted: int) -> bool:
-        """Debit as many as the budget holds, a lot at least; False: it holds none, or ``most`` are paid for."""
-        size, first, payer = max(wanted, self.lot), self.receipt is None, self.request.payer
-        size = size if self.most is None else min(size, self.most - self.reserved)
-        if size < 1:
-            return False
-        if not super().pay(size):
-            self.fitting = 0
-            return False
-        self.entries += [self.receipt.debit.entry.number] if self.receipt and self.receipt.debit else []
-        if first or not (payer.name or self.simulated):  # a ledger tells of the others
-            self.write_spent()
-        self.fitting = payer.left(self.claim.guarantee, *([] if self.fitting is None else [self.fitting]))
-        return True
-
-    def write_spent(self) -> None:
-        """Say on disk what was paid so far."""
-        about = self.spending(self.paid_claim, self.reserved)
-        about = replace(about, ledger=about.ledger and {**about.ledger, "entries": self.entries})
-        write_spent(self.request.record, subject_of(self.request.trained), about)
-
-    @property
-    def remaining(self) -> int | None:
-        """How many more may be asked: of this lot, and as one more; None: any number."""
-        if self.fitting is None:
-            self.fitting = self.request.payer.left(self.claim.guarantee)
-        parts = (self.fitting, None if self.most is None else self.most - self.reserved)
-        more = [part for part in parts if part is not None]
-        return self.left + min(more) if more else None
+        reserved, maximum = self.lots.reserved, self.lots.maximum
+        each = self.labelling.claim
+        totals = claim_of_labels(each, maximum, self.terms.delta).totals if maximum else ()
+        claim = replace(
+            each, one_by_one=True, totals=totals, most=maximum, releases=reserved or 1, answers=reserved or None
+        )
+        return claim.counted_by(self.lots.account(self.lots.newest))
 
     @property
     def why(self) -> str:
         """Why nothing more may be drawn."""
-        if self.most is not None and self.reserved >= self.most:
-            return f"total.queries={self.most} are paid for"
-        return f"the budget of {self.request.payer.name} holds no more labels, each {self.claim.guarantee}"
+        if self.lots.at_maximum:
+            return f"total.queries={self.lots.maximum} are paid for"
+        return f"the budget of {self.request.payer.name} holds no more labels, each {self.labelling.claim.guarantee}"
 
     def hear(self, number: int, line: bytes | None) -> None:
         """Answer one line, if only by what is wrong with it."""
@@ -161,9 +155,28 @@ class Session(Lots):
             self.counts["bad_lines"] += 1
             put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
             return
-        questions = self.asked(features)
-        labels = gathered(self.labels(features, questions), len(features))
-        put_line({"id": id, **self._answer(several, questions, labels)})
+        release = LabelRelease.asked(self.labelling, features, self.terms)
+        labels = self._draw(release)
+        put_line({"id": id, **self._answer(several, release.questions, labels)})
+
+    def _draw(self, release: LabelRelease) -> np.ndarray:
+        """Return the labels [n] of a line's queries, each paid for, told by spent.json, and drawn, in this order."""
+        reserved = self.lots.reserved
+        release.reserve()
+        first = not reserved
+        # A ledger tells of the lots after the first one.
+        if self.lots.reserved > reserved and (first or not (self.lots.name or release.simulated)):
+            self.write_spent()
+        return gathered(release.draw(), len(release.features))
+
+    def write_spent(self) -> None:
+        """Say on disk what was paid so far."""
+        claim = claim_of_labels(self.labelling.claim, self.lots.reserved, self.terms.delta)
+        entry = self.lots.newest.entry
+        if entry is not None:
+            entry["entries"] = self.lots.entries
+        about = Spending.of_claim(claim, self.lots.reserved, self.request.opened.dataset.name, entry)
+        write_spent(self.request.record, subject_of(self.request.trained), about)
 
     def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
         """[n, ...] as the head takes them.
@@ -173,7 +186,7 @@ class Session(Lots):
         """
         opened, records = self.request.opened, self._source.read_queries(columns_of(rows, where))
         mismatches = records.population_mismatches
-        if mismatches and not (self.request.force or self.simulated):
+        if mismatches and not (self.request.force or self.terms.randomness.simulated):
             refusal = f"{where}: {'; '.join(mismatches)}: nothing was spent"
             self.request.console.note(f"{refusal}; force=true answers such lines, too")
             raise DataError(refusal)
@@ -187,7 +200,8 @@ class Session(Lots):
         classes, counts = self.request.opened.dataset.classes, questions.counts(labels)
         self.counts.update(n_queries=len(labels), **counts)
         names = [None if label == UNANSWERED else classes[label] for label in labels.tolist()]
-        stored, left = [key in questions.known for key in questions.keys], {"left": self.remaining}
+        stored = [key in questions.known for key in questions.keys]
+        left = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
         missing: dict[str, Any] = {}
         if counts["unanswered"]:
             text = f"{counts['unanswered']} of {len(labels)} are not answered: {self.why}"
@@ -202,11 +216,12 @@ class Session(Lots):
         Raises:
             CheckError: questions were not answered, or the run was changed while it was asked.
         """
-        request, claim, counts, record = self.request, self.claimed, dict(self.counts), self.request.record
+        request, claim, counts, record = self.request, self.claim, dict(self.counts), self.request.record
+        reserved = self.lots.reserved
         record.conditions(request.opened.conditions)
-        flags = {"proved": int(claim.publishable), "simulated": int(self.simulated)}
-        record.add_metrics(**counts, reserved=self.reserved, **flags, **self.claim.guarantee.parameters)
-        if self.receipt:
+        flags = {"proved": int(claim.publishable), "simulated": int(claim.simulated)}
+        record.add_metrics(**counts, reserved=reserved, **flags, **claim.guarantee.parameters)
+        if reserved:
             self.write_spent()
         unanswered = (
             f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them from stored answers); "
@@ -215,11 +230,12 @@ class Session(Lots):
         short = "; ".join(filter(None, [unanswered if counts["unanswered"] else "", self.over]))
         words = claim.lines()
         first = words[0]
-        if self.left:
-            words.append(f"{self.left} labels were paid for (lot={self.lot}) and not asked for: they stay spent")
+        if self.lots.left:
+            words.append(f"{self.lots.left} labels were paid for (lot={self.lots.size}) and not asked for: they stay spent")
             request.console.note(words[-1])
         words += filter(None, [short])
-        self.finish(claim if self.receipt else None, words, "The labels on standard output" if claim.publishable else None)
+        files = "The labels on standard output" if claim.publishable else None
+        ReleasePage(claim.mechanism, words, files, claim if reserved else None).finish(request)
         result = {"metrics": record.metrics, "claim": first, "words": words}
         if short:
             raise CheckError(short, result)

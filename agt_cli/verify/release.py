@@ -33,16 +33,18 @@ from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, guarantee_of
 from agt.mechanisms.judging import Claimable, claim
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.measurement import Measurement
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import Labelling, of_labels, prepare_quantile, weights_total
+from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.model import Model
 from agt.models.portable import RELEASE, Portable
 from agt.numeric import step_of
+from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import RelationConfig, plain_of, validate
 from agt.store import MAX_TEXT_BYTES, Broken, parse_yaml, read_file
 from agt.targets import is_own_code
@@ -123,9 +125,9 @@ def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, si
     granted = replace(_granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated)
     output, each = granted.output, granted.guarantee
     if output is Output.LABELS:
-        granted = of_labels(granted, size, delta)
+        granted = claim_of_labels(granted, size, delta)
     elif output is Output.WEIGHTS:
-        granted = replace(granted, totals=(weights_total(each, delta),))
+        granted = replace(granted, totals=(total_of_weights(each, delta),))
     else:
         granted = replace(granted, answers=size)
     if asked.total.eps is not None:
@@ -144,7 +146,7 @@ def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, si
     if not lines:
         return granted
     most = asked.total.queries
-    return replace(granted, one_by_one=True, most=most, totals=of_labels(granted, most, delta).totals if most else ())
+    return replace(granted, one_by_one=True, most=most, totals=claim_of_labels(granted, most, delta).totals if most else ())
 
 
 def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed: Claim | None) -> Claim:
@@ -164,10 +166,10 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
         output = Output.LABELS if isinstance(mechanism, Mechanism) else Output.NUMBER
         return claim(conditions, relation, mechanism, **rules, output=output, noisy=noisy)
     if model is not None and isinstance(mechanism, Mechanism):
-        return Labelling.of(model, mechanism, conditions, **rules).claim
+        return Labelling.judged(model, mechanism, conditions, **rules).claim
     if model is not None and isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
-        return prepare_quantile(model, nothing, mechanism, conditions=conditions, **rules).claim
+        return NumberRelease.judged(model, nothing, mechanism, ReleaseTerms(conditions=conditions, **rules)).claim
     if model is not None:
         head = cast(WeightsMechanism, mechanism).head_of(model)
         conditions = weaker(conditions, head.conditions)
@@ -490,7 +492,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         most=None,
         simulated=False,
         reasons=(),
-        totals=tuple(weights_total(guarantee, each.delta) for each in claimed.totals),
+        totals=tuple(total_of_weights(guarantee, each.delta) for each in claimed.totals),
     )
     if claimed.issued is not None:
         raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day")

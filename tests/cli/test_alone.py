@@ -190,7 +190,7 @@ def test_a_large_file_is_answered_as_a_small_one(
             monkeypatch.setattr("agt_cli.report.certification_md.ROWS", 11)
             monkeypatch.setattr("agt.data.files._PARSED_BYTES", 500)
             monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
-            monkeypatch.setattr("agt_cli.releasing.answers.MAX_LABELS_SHOWN", 100)
+            monkeypatch.setattr("agt_cli.releasing.label_table.MAX_LABELS_SHOWN", 100)
         certified = agt("certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q").ended(0)
         simulated = ("accounting=paper", "mechanism.eps=1", "seed=1", "--json", "-q")
         predicted = agt("predict", f"run={run}", "inputs=q.csv", *simulated).ended(0)

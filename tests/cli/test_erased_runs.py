@@ -335,7 +335,7 @@ def test_a_session_stops(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("place", "spent"),
-    [(("agt_cli.releasing.release", "plan_release"), False), (("agt_cli.releasing.release", "doubt_worth"), True)],
+    [(("agt_cli.releasing.file", "judge"), False), (("agt_cli.releasing.file", "doubt_worth"), True)],
 )
 def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
     agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from agt import release
 from agt.errors import AgtError
-from agt.mechanisms import objective, releases
+from agt.mechanisms import objective
 from agt_cli.cli import main
-from agt_cli.releasing import release
 from cli.conftest import Agt
 
 TABLE = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id", "dataset.classes=[a,b]")
@@ -102,8 +102,7 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
     agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(releases, "weaker", lambda known, now: tuple(known))
-        patched.setattr(release, "weaker", lambda known, now: tuple(now))
+        patched.setattr(release, "weaker", lambda known, now: tuple(known))
         assert agt("predict", "run=votes", TILTED, *TOTAL, "force=true", "hydra.run.dir=less").code == 0
     assert "condition c" not in (home / "less" / "claim.json").read_text()
     said = agt("verify", "less")

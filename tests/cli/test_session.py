@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.mechanisms.releases import Labelling
+from agt.mechanisms.labelling import Labelling
 from agt_cli.releasing import session as lines
 
 from .conftest import Agt, Said

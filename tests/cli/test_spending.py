@@ -20,8 +20,8 @@ from agt.data.embeddings import FORMAT
 from agt.errors import AgtError
 from agt.numeric import SystemRandomness
 from agt.store import Pending, file_sha256, seal, seal_manifest
-from agt_cli.releasing import payer as spending
-from agt_cli.releasing.answers import LabelTable
+from agt_cli.releasing import spent as spending
+from agt_cli.releasing.label_table import LabelTable
 from agt_cli.report.finished import spent_lines
 from agt_cli.report.record import RunRecord
 

@@ -11,7 +11,7 @@ import pytest
 
 from agt.store import _Hashing
 from agt_cli.cli import main
-from agt_cli.releasing import payer as spending
+from agt_cli.releasing import spent as spending
 
 from .conftest import Agt
 from .test_spending import child
@@ -21,7 +21,7 @@ EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
 from agt.data import arrays, files, ids, labelled
-from agt_cli.releasing import answers as publish
+from agt_cli.releasing import label_table as publish
 for module in (arrays, ids, files, publish): module.ROWS = {ROWS}
 publish.MAX_LABELS_SHOWN = 10
 labelled.is_large = lambda path: True
@@ -45,9 +45,9 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on seven rows are many."""
 
     def shrink() -> None:
-        for module in ("agt.data.arrays", "agt.data.ids", "agt.data.files", "agt_cli.releasing.answers"):
+        for module in ("agt.data.arrays", "agt.data.ids", "agt.data.files", "agt_cli.releasing.label_table"):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)
-        monkeypatch.setattr("agt_cli.releasing.answers.MAX_LABELS_SHOWN", 10)
+        monkeypatch.setattr("agt_cli.releasing.label_table.MAX_LABELS_SHOWN", 10)
         monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
 
     return shrink
@@ -139,7 +139,7 @@ def test_a_file_that_is_replaced_under_way(
 ) -> None:
     """After it was looked through and paid for: the debit stands, and nobody sees half of an answer."""
     real = spending.write_spent
-    monkeypatch.setattr("agt_cli.releasing.release.MAX_RECORDS_LINEAR", 5)  # an estimate that looks at few holds few
+    monkeypatch.setattr("agt_cli.releasing.worth.MAX_RECORDS_LINEAR", 5)  # an estimate that looks at few holds few
     monkeypatch.setattr(spending, "write_spent", lambda *given: (real(*given), asked(x0=np.zeros(N))))
     many()
     agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from releasing import drawn_weights, judged_weights
 from synthetic import ball
 
 import agt
@@ -29,9 +30,9 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, Pure
 from agt.mechanisms.mechanism import Mu
 from agt.mechanisms.output import Output
 from agt.mechanisms.planning import weights_options
-from agt.mechanisms.releases import labels_from, prepare_weights, weights_total
+from agt.mechanisms.totals import total_of_weights
 from agt.mechanisms.weights import ReleaseWeights
-from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism, weights_mechanisms
+from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism, labels_from, weights_mechanisms
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SeededRandomness, noisy, step_of
@@ -146,7 +147,7 @@ def a_total_affords_no_more_than_it_is_and_little_less(kind: Kind) -> None:
     for eps in (0.1, 1.0, 8.0):
         mechanism = kind.within(eps, 1e-5)
         assert type(mechanism.guarantee) is kind.spends
-        assert 0.99 * eps <= weights_total(mechanism.guarantee, 1e-5).eps <= eps
+        assert 0.99 * eps <= total_of_weights(mechanism.guarantee, 1e-5).eps <= eps
     for eps in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError):
             kind.within(eps, 1e-5)
@@ -261,12 +262,12 @@ def one_expectation_serves_every_budget(kind: Kind) -> None:
 
 def claims_rest_on_every_condition(kind: Kind) -> None:
     model = model_for(kind)
-    assert prepare_weights(model, usual(kind)).claim.proved
+    assert judged_weights(model, usual(kind)).claim.proved
     for letter in "abcdefg":
         broken = grounds(void("it does not"))
         less = tuple(replace(c, grounds=broken) if c.letter == letter else c for c in model.conditions)
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}: condition {letter}"):
-            prepare_weights(model, usual(kind), conditions=less)
+            judged_weights(model, usual(kind), conditions=less)
 
 
 def what_it_does_not_cover_is_neither_released_nor_planned(kind: Kind) -> None:
@@ -280,7 +281,7 @@ def what_it_does_not_cover_is_neither_released_nor_planned(kind: Kind) -> None:
             continue
         assert kind.name not in offered
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}"):
-            prepare_weights(model, usual(kind))
+            judged_weights(model, usual(kind))
 
 
 CHECKS = (
@@ -316,11 +317,11 @@ def test_without_records_only_a_heads_own_weights_are_released(name: str, tmp_pa
     trained(names_taken(kind)[0]).save(tmp_path / "model")
     read_back = load(tmp_path / "model").model
     if not kind.reads_records:
-        released = prepare_weights(read_back, usual(kind)).draw(SeededRandomness(0))
+        released = drawn_weights(read_back, usual(kind), SeededRandomness(0))
         assert np.isfinite(released.weight).all()
         return
     with pytest.raises(ConfigError, match="needs the training records"):
-        prepare_weights(read_back, usual(kind))
+        judged_weights(read_back, usual(kind))
 
 
 # -- the registry --------------------------------------------------------------------------------------------------------

@@ -25,10 +25,10 @@ from agt.bounds.network import Box, Network
 from agt.certificates import box as boxes
 from agt.certificates.box import Certificates, certify
 from agt.mechanisms.argmax import NoisyArgmax
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothLaplace
-from agt.mechanisms.releases import Labelling
 from agt.models.model import Model
 from agt.numeric import SeededRandomness
 
@@ -195,7 +195,7 @@ def test_releases(name: str) -> None:
     if name != "votes":
         assert (seen[0].stable_distance != seen[1].stable_distance).any()
     for trained in (models[0], *models):  # one more, as what is kept from the mechanism before is no private value
-        labelling = Labelling.of(trained, mechanism())
+        labelling = Labelling.judged(trained, mechanism())
         traces.append(work(partial(labelling.labels, QUERIES, SeededRandomness(0))))
     assert not differ(*traces[1:])
 

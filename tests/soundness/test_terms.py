@@ -29,6 +29,8 @@ from agt.facts import grounds, proved, void
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
+from agt.ledger.lots import LotPayer
+from agt.ledger.payer import NoPayer
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim
@@ -48,10 +50,9 @@ from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensit
 from agt.training.spectral import proved as proved_eigenvalue
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
-from agt_cli.releasing.answers import public_names
-from agt_cli.releasing.payer import Receipt
-from agt_cli.releasing.release import PlannedLabels
+from agt_cli.releasing.label_table import public_names
 from agt_cli.releasing.session import Session
+from agt_cli.releasing.writing import LabelsFile
 from agt_cli.report import record
 from agt_cli.runs.pending import _append
 
@@ -461,15 +462,20 @@ def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
 
 def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     written = list[int]()
-    monkeypatch.setattr(Session, "write_spent", lambda session: written.append(session.reserved))
-    payer = SimpleNamespace(name="", left=lambda *given: None, debit=lambda charge, size: Receipt(size))
-    request = SimpleNamespace(payer=payer, charge=lambda claim: None)
+    monkeypatch.setattr(Session, "write_spent", lambda session: written.append(session.lots.reserved))
     session = Session.__new__(Session)  # what it is about plays no part
-    judged = SimpleNamespace(claim=Claim(guarantee=PureDP(1.0), mechanism="m", relation=RelationConfig("add_remove")))
-    drawn = {"request": request, "judged": judged, "mechanism": "m", "randomness": SimpleNamespace(simulated=False)}
-    vars(session).update(drawn, receipt=None, left=0, reserved=0, lot=2, most=5, entries=[], fitting=None)
+    session.lots = LotPayer(NoPayer(), size=2, maximum=5)
+    claim = Claim(guarantee=PureDP(1.0), mechanism="m", relation=RelationConfig("add_remove"))
     for wanted, told in ((1, [2]), (1, [2]), (2, [2, 4]), (3, [2, 4, 5])):
-        session.take(wanted)
+
+        def reserve(wanted: int = wanted) -> None:
+            session.lots.reserve(claim, wanted)
+
+        def draw(told: list[int] = told) -> list[np.ndarray]:
+            assert written == told, "told before it is drawn"
+            return [np.zeros(0, dtype=np.int64)]
+
+        session._draw(SimpleNamespace(reserve=reserve, draw=draw, simulated=False, features=[]))  # type: ignore[arg-type]
         assert written == told
 
 
@@ -531,5 +537,5 @@ def test_labels_drawn_from_an_earlier_state_are_not_put_in_their_place(tmp_path:
     table = SimpleNamespace(write=lambda file, labels: [*labels], file="labels.csv")
     request = SimpleNamespace(opened=SimpleNamespace(check_current=changed), record=SimpleNamespace(folder=tmp_path))
     with pytest.raises(CheckError, match="changed"):
-        PlannedLabels.write_labels(SimpleNamespace(table=table, request=request, _open_table=opened), [])  # type: ignore[arg-type]
+        LabelsFile.write(SimpleNamespace(table=table, request=request, _open=opened), [])  # type: ignore[arg-type]
     assert not placed

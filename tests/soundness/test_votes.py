@@ -20,8 +20,8 @@ from agt.certificates.stability import ClosedForm
 from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
 from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.planning import Evidence
-from agt.mechanisms.releases import Labelling
 from agt.models.ensemble import EnsembleModel, vote
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
@@ -239,7 +239,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
     assert (evidence.tally.sum(axis=1) == 60).all()
     assert (evidence.tally.argmax(axis=1) == evidence.labels).all()
     for mechanism in (NoisyArgmax(eps=20.0, classes=3), GaussianArgmax(mu=10.0, classes=3)):
-        labelling = Labelling.of(model, mechanism)
+        labelling = Labelling.judged(model, mechanism)
         assert labelling.mechanism.moves == RELATIONS[relation].touches  # type: ignore[attr-defined]
         assert str(mechanism.guarantee) in labelling.claim.text
         assert f"for {relation} neighbours" in labelling.claim.text

@@ -40,6 +40,7 @@ ROOMS = (
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.ledger",),
+    ("agt.release",),
     ("agt.unlearning",),
     ("agt.api", "agt.estimator"),
     (

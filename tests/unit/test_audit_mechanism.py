@@ -16,11 +16,11 @@ from agt.errors import ConfigError
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Lot
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import Labelling
 from agt.numeric import SeededRandomness
 from agt_audit.mechanism import (
     NeighbourPair,
@@ -73,7 +73,7 @@ def labelling(kind: str, mechanism: Mechanism, relation: str = "add_remove") -> 
     stated = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
     compute = {"threads": 1, "kernel": "reference"}
     model = agt.fit(points, labels, declared=stated, relation=relation, compute=compute, **KINDS[kind]).model
-    return Labelling.of(model, mechanism)
+    return Labelling.judged(model, mechanism)
 
 
 class TestExactly:

@@ -12,8 +12,8 @@ from agt.data.ids import CONTENT
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
+from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.releases import Labelling
 from agt.models.model import Model
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes
@@ -66,7 +66,7 @@ def heads() -> tuple[Model, Model, np.ndarray]:
 
 
 def pair(heads: tuple[Model, Model, np.ndarray]) -> LabellingPair:
-    return LabellingPair(*(Labelling.of(model, RandomizedResponse(eps=1.0)) for model in heads[:2]))
+    return LabellingPair(*(Labelling.judged(model, RandomizedResponse(eps=1.0)) for model in heads[:2]))
 
 
 def test_trials_are_distinct_and_seen_alike(heads: tuple[Model, Model, np.ndarray]) -> None:
@@ -74,21 +74,21 @@ def test_trials_are_distinct_and_seen_alike(heads: tuple[Model, Model, np.ndarra
     queries = between_roots(models, heads[2], np.random.default_rng(0))[:1]
     rows = alike(models, queries, 500, np.random.default_rng(1))
     assert len(np.unique(rows, axis=0)) == 500
-    assert (models.seen(rows) == models.seen(queries)).all()
+    assert (models.evidence(rows) == models.evidence(queries)).all()
 
 
 def test_a_query_whose_neighbourhood_is_not_alike_is_refused() -> None:
     """Something else is seen of every query."""
     numbers = count()
-    restless = SimpleNamespace(seen=lambda queries: np.array([[next(numbers) for _ in queries]] * 4))
+    restless = SimpleNamespace(evidence=lambda queries: np.array([[next(numbers) for _ in queries]] * 4))
     with pytest.raises(ConfigError, match="last digits"):
         alike(restless, np.ones((1, 3)), 10, np.random.default_rng(0))  # type: ignore[arg-type]
 
 
 def test_the_law_is_the_mechanisms(heads: tuple[Model, Model, np.ndarray]) -> None:
     mechanism = GaussianMargin(mu=1.0)
-    models = LabellingPair(*(Labelling.of(model, mechanism) for model in heads[:2]))
-    seen = models.seen(heads[2])
+    models = LabellingPair(*(Labelling.judged(model, mechanism) for model in heads[:2]))
+    seen = models.evidence(heads[2])
     having, _ = models.laws(seen)
     assert having.sum(axis=1) == pytest.approx(np.ones(50))
     assert having[np.arange(50), 1 - seen[0]] == pytest.approx(mechanism.flip_probability(seen[1]))

@@ -21,7 +21,7 @@ from agt.mechanisms.composition import delta_of, total
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Curve, curve_of, curve_of_budget
 from agt.mechanisms.output import Output
-from agt.mechanisms.releases import of_labels
+from agt.mechanisms.totals import claim_of_labels
 from agt.settings import RelationConfig
 
 RELATION = RelationConfig("add_remove", 2)
@@ -42,7 +42,7 @@ def claim_of(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -
     """A claim of labels that no ledger counts."""
     about: dict[str, Any] = {"mechanism": "randomized_response", "relation": RELATION, "declared": DECLARED}
     made = Claim(guarantee=guarantee, reasons=(), noisy=False, uncounted=Uncounted(), **about)
-    return replace(of_labels(made, queries, 0.0), **changes)
+    return replace(claim_of_labels(made, queries, 0.0), **changes)
 
 
 def account_of(guarantee: Guarantee = PURE, **changes: Any) -> Account:

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
+from releasing import judged_number
 
 import agt
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile, two_sided_geometric
-from agt.mechanisms.releases import prepare_quantile
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
+from agt.release import drawn_now
 
 
 def test_definition() -> None:
@@ -91,6 +92,9 @@ def test_a_quantile_beyond_the_grid_is_released() -> None:
         assert all(abs(certified_quantile(other, fraction) - k) <= 1 for other in neighbours)
     middle = certified_quantile(known, 0.5)
     assert middle > 2, "beyond the grid"
-    release = prepare_quantile(model, queries, CertifiedQuantile(eps=50.0), accounting="paper")
-    assert release.draw(SeededRandomness(1)) == middle
-    assert release.draw(SystemRandomness()) > 2
+    numbers = [
+        drawn_now(judged_number(model, queries, CertifiedQuantile(eps=50.0), accounting="paper", randomness=randomness))
+        for randomness in (SeededRandomness(1), SystemRandomness())
+    ]
+    assert numbers[0] == middle
+    assert numbers[1] > 2

@@ -10,8 +10,8 @@ from agt.mechanisms.mechanism_config import MechanismConfig, TotalConfig
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import weights_total
 from agt.mechanisms.statistics import NoisyStatistics
+from agt.mechanisms.totals import total_of_weights
 from agt.mechanisms.weights import ReleaseWeights
 
 WHOLE = TotalConfig(eps=2.0, delta=1e-5)
@@ -67,7 +67,7 @@ def test_labels_share_a_total_and_weights_and_one_number_take_all_of_it(kind: ty
     capped = config(kind, TotalConfig(eps=2.0, delta=1e-5, queries=100)).mechanism(2, queries)
     assert total(capped.guarantee, 100, 1e-5).eps <= 2.0
     weights = config(ReleaseWeights, WHOLE).mechanism(2, queries)
-    assert 1.9 < weights_total(weights.guarantee, 1e-5).eps <= 2.0
+    assert 1.9 < total_of_weights(weights.guarantee, 1e-5).eps <= 2.0
     assert config(CertifiedQuantile, WHOLE, fraction=0.25).mechanism(2, queries) == CertifiedQuantile(2.0, 0.25)
 
 

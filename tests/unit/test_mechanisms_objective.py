@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from releasing import drawn_weights, judged_weights
 from scipy.special import expit
 from synthetic import ball
 
@@ -28,12 +29,13 @@ from agt.mechanisms.objective import (
     tilt_noise,
 )
 from agt.mechanisms.planning import Budget, planned_weights, weights_options
-from agt.mechanisms.releases import labels_from, prepare_weights
+from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
-from agt.numeric import SeededRandomness, SystemRandomness, gaussian_delta
+from agt.numeric import SeededRandomness, gaussian_delta
+from agt.release import drawn_now
 from agt.training.erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -152,8 +154,8 @@ def head(classes: int = 2, **settings: object) -> LinearModel:
 
 def test_released_through_the_library() -> None:
     model, mechanism = head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
-    release = prepare_weights(model, mechanism)
-    released = release.draw(SystemRandomness())
+    release = judged_weights(model, mechanism)
+    released = drawn_now(release)
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta, spent.bound) == (pytest.approx(2), 1e-5, "basic")
@@ -161,7 +163,7 @@ def test_released_through_the_library() -> None:
     assert (released.noise["tilt"], released.noise["sigma"]) == (noises.tilt, noises.scale)
     assert not np.fmod(released.weight, released.noise["step"]).any()
     assert labels_from(model, ball(5, 2)[0])(released).shape == (5,)
-    again = [prepare_weights(model, mechanism).draw(SeededRandomness(0)).weight for _ in range(2)]
+    again = [drawn_weights(model, mechanism, SeededRandomness(0)).weight for _ in range(2)]
     assert (again[0] == again[1]).all()
 
 
@@ -176,10 +178,10 @@ def voting(size: int | None = 120, **settings: object) -> Model:
 def test_beside_votes_the_head_on_their_records_is_released() -> None:
     """With the claim and, but for the search's beginning, the weights of that head's own run."""
     votes, erm, mechanism = voting(), head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
-    one, other = (prepare_weights(model, mechanism) for model in (votes, erm))
+    one, other = (judged_weights(model, mechanism, randomness=SeededRandomness(0)) for model in (votes, erm))
     assert one.claim == other.claim
     assert "c" in [known.condition for known in one.claim.declared or ()], "votes need no size, and the head does"
-    weights = [release.draw(SeededRandomness(0)).weight for release in (one, other)]
+    weights = [drawn_now(release).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
     queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
     options = [weights_options(model, queries, labels)[mechanism.name] for model in (votes, erm)]
@@ -207,7 +209,7 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(
         patch.setattr("agt.models.voting.check_unit_rows", lambda units, most: None)
         votes, queries = voting(**settings), ball(5, 2, 1)[0]
     with pytest.raises(ConfigError, match=re.escape(part)):
-        prepare_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
+        judged_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
     offered = weights_options(votes, queries, np.zeros(5, dtype=int))
     assert ObjectivePerturbation.name not in offered, "nor does a plan offer it"
 
@@ -219,7 +221,7 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
     own = replace(votes.settings, certificate=certificate)
     model = OwnVotesModel.untrained(certificate, replace(votes.problem, settings=own), votes.features)
     with pytest.raises(ConfigError, match="mechanism=objective_perturbation is for one linear head"):
-        prepare_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
+        judged_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 def test_many_releases_scatter_as_they_are_expected_to() -> None:
@@ -243,7 +245,7 @@ def test_many_releases_scatter_as_they_are_expected_to() -> None:
 )
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(part)):
-        prepare_weights(head(**settings), ObjectivePerturbation(eps=2.0, delta=1e-5))
+        judged_weights(head(**settings), ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 @pytest.mark.parametrize("weight_decay", [None, 0.002])
@@ -251,7 +253,7 @@ def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn
     model = head(weight_decay=0.002)
     mechanism = ObjectivePerturbation(eps=0.1, delta=1e-5, weight_decay=weight_decay)
     with pytest.raises(ConfigError, match=r"eps = 0\.1 has to exceed .* mechanism\.weight_decay="):
-        prepare_weights(model, mechanism)
+        judged_weights(model, mechanism)
     queries, labels = ball(5, 2, 1)[0], np.zeros(5, dtype=int)
     option = weights_options(model, queries, labels)[mechanism.name]
     assert not planned_weights({mechanism.name: option}, [Budget(0.1, 1e-5, 1)])
@@ -263,7 +265,7 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
     fitted = fit(x, y, declared=Declared(classes=(0, 1), size=60, features=True, settings=True), certificate="erm")
     fitted.save(tmp_path / "model")
     with pytest.raises(ConfigError, match="needs the training records, which this model was read back without"):
-        prepare_weights(load(tmp_path / "model").model, ObjectivePerturbation(eps=2.0, delta=1e-5))
+        judged_weights(load(tmp_path / "model").model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 def test_a_problem_of_another_shape_is_refused() -> None:

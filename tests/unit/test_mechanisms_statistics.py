@@ -7,17 +7,19 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from releasing import drawn_weights, judged_weights
 from synthetic import ball
 
 from agt.api import fit
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.planning import weights_options
-from agt.mechanisms.releases import labels_from, prepare_weights
 from agt.mechanisms.statistics import Centre, NoisyStatistics, Statistics, SumNoises, sensitivities, whole
+from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import SeededRandomness, SystemRandomness
+from agt.numeric import SeededRandomness
+from agt.release import drawn_now
 from agt.settings import RelationConfig
 
 MECHANISM = NoisyStatistics.within(2.0, 1e-5)
@@ -138,8 +140,8 @@ def model(classes: int = 3, **settings: object) -> Model:
 def test_released_through_the_library(settings: dict[str, Any]) -> None:
     """By any linear head or beside votes; the same by each, as their records and features are the same."""
     head, known = model(**settings), model()
-    release = prepare_weights(head, MECHANISM)
-    released = release.draw(SystemRandomness())
+    release = judged_weights(head, MECHANISM)
+    released = drawn_now(release)
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta) == (pytest.approx(2), 1e-5)
@@ -148,7 +150,7 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     assert labels_from(head, ball(5, 2)[0])(released).shape == (5,)
     noise = MECHANISM.noise(cast(LinearModel, head.release_head))
     assert released.described == {"mu": MECHANISM.mu, **noise}
-    seeded = [prepare_weights(one, MECHANISM).draw(SeededRandomness(0)) for one in (head, known)]
+    seeded = [drawn_weights(one, MECHANISM, SeededRandomness(0)) for one in (head, known)]
     assert (seeded[0].weight == seeded[1].weight).all() or "relation" in settings
     least = {"relation": 2.8}.get(next(iter(settings), ""), 1.0)
     assert noise["sigma"] / MECHANISM.noise(cast(LinearModel, known))["sigma"] >= least
@@ -162,10 +164,10 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
     known = records.statistics(mechanism.centre(head, records.total))
     assert known.gram.shape == (9, 9)
     assert 60 < np.trace(known.gram) <= 120
-    released = prepare_weights(head, mechanism).draw(SeededRandomness(0))
+    released = drawn_weights(head, mechanism, SeededRandomness(0))
     assert released.weight.shape == (3, 65)
     assert np.linalg.matrix_rank(released.weight[:, :-1]) <= 8
-    plain = prepare_weights(head, NoisyStatistics(mu=100.0)).draw(SeededRandomness(0)).noise["sigma"]
+    plain = drawn_weights(head, NoisyStatistics(mu=100.0), SeededRandomness(0)).noise["sigma"]
     assert released.noise["sigma"] == plain, "nothing depends on the directions under add_remove"
     narrow = mechanism.carried(head, Centre(np.zeros(8), 1.0), np.eye(9))[:-1]
     phi = head.phi(ball(50, 2, 1)[0]) @ narrow.T
@@ -187,7 +189,7 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:
     given = {"certificate": "votes", "members": 5} if "units" in settings else {}
     with pytest.raises(ConfigError, match=re.escape(part)):
-        prepare_weights(model(**(given | settings)), MECHANISM)
+        judged_weights(model(**(given | settings)), MECHANISM)
 
 
 def test_a_plan_expects_what_releases_reach() -> None:

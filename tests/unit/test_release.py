@@ -1,5 +1,6 @@
 """Releases from a model, without a command line: the claim before the evidence, everything before the draw."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,21 +8,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from releasing import drawn_labels, judged_labels, judged_number, judged_weights
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
+from agt.data.arrays import gathered
+from agt.data.records import UNANSWERED
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
+from agt.ledger.book import AdmittedTable, Population
+from agt.ledger.ledger import Exhausted, Ledger, Questions
+from agt.ledger.lots import LotPayer
+from agt.ledger.payer import LedgerPayer, ProtectedPeople, Reservation
 from agt.mechanisms.argmax import NoisyArgmax
+from agt.mechanisms.budget import Allowance
+from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.releases import prepare_labels, prepare_quantile, prepare_weights, totals_of
+from agt.mechanisms.totals import totals_of_labels
 from agt.mechanisms.weights import ReleaseWeights
-from agt.numeric import SeededRandomness, SystemRandomness
+from agt.numeric import SeededRandomness
+from agt.release import LabelRelease, drawn_now
 from agt.settings import RelationConfig
-from agt_cli.releasing.release import ReleaseRequest
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
 BROKEN = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == "c" else c for c in HELD)
@@ -61,21 +71,23 @@ class Model:
 
 def test_labels_with_their_claim_and_totals() -> None:
     model = Model()
-    release = prepare_labels(model, QUERIES, RESPONSE)  # type: ignore[arg-type]
+    release = judged_labels(model, QUERIES, RESPONSE)
     assert not model.certified, "nothing private before it is paid for"
     assert release.claim.proved
-    claim = release.claim
+    claim = release.wanted_claim
     assert (claim.guarantee, claim.relation, claim.releases, claim.answers) == (RESPONSE.guarantee, RELATION, 4, 4)
     assert (claim.totals[0].eps, claim.totals[0].delta) == (pytest.approx(80), 0.0)
-    assert release.draw(SystemRandomness()).tolist()[1:] == [1, 0, 1], "flipped once in 10^17"
+    assert drawn_labels(release).tolist()[1:] == [1, 0, 1], "flipped once in 10^17"
     assert model.certified == [4]
-    drawn = [release.draw(SeededRandomness(1)).tolist() for _ in range(2)]
+    assert release.reserved_claim == claim, "it says by itself that no ledger counts it"
+    seeded = [judged_labels(model, QUERIES, RESPONSE, randomness=SeededRandomness(1)) for _ in range(2)]
+    drawn = [drawn_labels(release).tolist() for release in seeded]
     assert drawn[0] == drawn[1]
     words = replace(claim, simulated=True).lines()
     assert words[0].startswith("SIMULATION")
     assert all(line.startswith("drawn without a seed it would be: ") for line in words[1:])
     assert not claim.noisy
-    assert prepare_labels(Model(noise=1), QUERIES, RESPONSE).claim.noisy  # type: ignore[arg-type]
+    assert judged_labels(Model(noise=1), QUERIES, RESPONSE).claim.noisy
 
 
 REFUSED = [
@@ -89,39 +101,175 @@ REFUSED = [
 @pytest.mark.parametrize(("model", "mechanism", "words"), REFUSED, ids=[words for *_, words in REFUSED])
 def test_what_is_refused_looks_at_no_distance(model: Any, mechanism: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        prepare_labels(model, QUERIES, mechanism, delta=1e-5)
+        judged_labels(model, QUERIES, mechanism, delta=1e-5)
     assert not model.certified
 
 
 def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says_so() -> None:
     with pytest.raises(ConfigError, match="condition c"):
-        prepare_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN)  # type: ignore[arg-type]
-    release = prepare_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper")  # type: ignore[arg-type]
-    assert release.claim.reasons == ("c",)
-    assert release.claim.lines()[0] == (
+        judged_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN)
+    claim = judged_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper").wanted_claim
+    assert claim.reasons == ("c",)
+    assert claim.lines()[0] == (
         "NO PROOF OF PRIVACY: condition c does not hold. As its paper has it, 20-differentially private per query"
     )
-    assert not any("together" in line for line in release.claim.lines()), "a total of what is not proved"
-    assert release.claim.spent[0].startswith("all 4 together"), "what is drawn counts, proved or not"
+    assert not any("together" in line for line in claim.lines()), "a total of what is not proved"
+    assert claim.spent[0].startswith("all 4 together"), "what is drawn counts, proved or not"
 
 
 def test_one_number() -> None:
-    release = prepare_quantile(Model(), QUERIES, CertifiedQuantile(eps=50.0))  # type: ignore[arg-type]
+    release = judged_number(Model(), QUERIES, CertifiedQuantile(eps=50.0))
     assert release.claim.text.startswith("50-differentially private for this one number for add_remove neighbours")
     assert release.claim.spent == ["in all: 50-differentially private"]
-    assert release.draw(SystemRandomness()) == 2, "two of the four are certified up to 2"
+    assert drawn_now(release) == 2, "two of the four are certified up to 2"
 
 
 def test_weights_are_those_of_one_linear_head() -> None:
     with pytest.raises(ConfigError, match="for one linear head"):
-        prepare_weights(Model(), ReleaseWeights(mu=1.0))  # type: ignore[arg-type]
+        judged_weights(Model(), ReleaseWeights(mu=1.0))
 
 
 def test_totals_are_shown_where_they_say_something() -> None:
-    assert [total.delta for total in totals_of(PureDP(0.01), 10_000, 0.0)] == [0, 1e-5]
-    assert [total.delta for total in totals_of(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
-    assert [total.delta for total in totals_of(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]
-    assert totals_of(GaussianDP(0.1), 1, 1e-5)[0].eps == pytest.approx(0.35, abs=0.02)
+    assert [total.delta for total in totals_of_labels(PureDP(0.01), 10_000, 0.0)] == [0, 1e-5]
+    assert [total.delta for total in totals_of_labels(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
+    assert [total.delta for total in totals_of_labels(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]
+    assert totals_of_labels(GaussianDP(0.1), 1, 1e-5)[0].eps == pytest.approx(0.35, abs=0.02)
+
+
+@dataclass
+class Remembering:
+    """Has so many releases to give, remembers what was drawn, and notes what it was asked in which order."""
+
+    budget: int
+    answers: dict[Any, int] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    name = "people"
+
+    def check(self, claim: Claim) -> None:
+        """Takes every claim."""
+
+    def account(self, reservation: Reservation, one_by_one: bool = False) -> None:
+        """No ledger has one."""
+
+    def remaining(self, guarantee: Guarantee, maximum: int = 0) -> int:
+        return self.budget
+
+    def questions(self, labelling: Any, features: np.ndarray) -> Questions:
+        self.calls.append("questions")
+        keys = [row.tobytes() for row in features]
+        return Questions(keys, {key: self.answers[key] for key in keys if key in self.answers})
+
+    def reserve(self, charged: Any, wanted: int) -> Reservation:
+        self.calls.append("reserve")
+        size = min(wanted, self.budget)
+        if not size:
+            raise Exhausted("nothing is left")
+        self.budget -= size
+        return Reservation(size)
+
+    def keep(self, reservation: Reservation, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+        self.calls.append("keep")
+        assert len(answers) <= reservation.size
+        self.answers.update(answers)
+        return answers
+
+
+ROWS = np.arange(4.0).reshape(4, 1)
+
+
+def test_nothing_is_drawn_before_it_is_reserved_and_nothing_twice() -> None:
+    releases = (
+        judged_labels(Model(), QUERIES, RESPONSE),
+        judged_number(Model(), QUERIES, CertifiedQuantile(eps=50.0)),
+    )
+    for release in releases:
+        with pytest.raises(RuntimeError, match="after it was reserved"):
+            release.draw()
+        release.reserve()
+        with pytest.raises(RuntimeError, match="reserved once"):
+            release.reserve()
+        release.draw()
+        with pytest.raises(RuntimeError, match="drawn once"):
+            release.draw()
+
+
+def test_a_release_that_was_refused_its_budget_is_not_drawn() -> None:
+    model = Model()
+    for release in (
+        judged_number(model, ROWS, CertifiedQuantile(eps=50.0), payer=Remembering(budget=0)),
+        judged_labels(model, ROWS, RESPONSE, payer=Remembering(budget=0)),
+    ):
+        with pytest.raises(Exhausted):
+            release.reserve()
+        with pytest.raises(RuntimeError, match="after it was reserved"):
+            release.draw()
+    assert not model.certified
+
+
+def test_a_payer_that_reserves_less_than_one_number_gets_none() -> None:
+    release = judged_number(Model(), ROWS, CertifiedQuantile(eps=50.0), payer=LotPayer(Remembering(budget=0)))
+    release.reserve()
+    with pytest.raises(RuntimeError, match="nothing was paid"):
+        release.draw()
+
+
+def test_what_the_budget_does_not_hold_is_unanswered_and_what_was_answered_is_repeated() -> None:
+    payer = Remembering(2, {ROWS[0].tobytes(): 1})
+    release = judged_labels(AnyRows(), ROWS, RESPONSE, payer=payer)
+    assert release.wanted == 3
+    assert release.reserve().size == 2
+    assert drawn_labels_of(release) == [1, 1, 1, UNANSWERED]
+    assert release.reserved_claim.releases == 2
+    assert payer.calls == ["questions", "reserve", "keep"]
+    again = judged_labels(AnyRows(), ROWS[:3], RESPONSE, payer=payer)
+    assert again.reserve().size == 0, "everything was answered before"
+    assert drawn_labels_of(again) == [1, 1, 1]
+    last = judged_labels(AnyRows(), ROWS, RESPONSE, payer=payer)
+    assert last.reserve().size == 0, "nothing is left, and some was answered"
+    assert drawn_labels_of(last) == [1, 1, 1, UNANSWERED]
+
+
+@dataclass
+class AnyRows(Model):
+    """A model that says 1 of every query, at a distance of 3."""
+
+    def certify(self, features: np.ndarray, ks: object = None, on_progress: object = None) -> Certificates:
+        held = np.ones((4, len(features)), dtype=bool)
+        return Certificates((0, 1, 2, 3), "add_remove", np.ones(len(features), dtype=np.int64), held)
+
+
+def drawn_labels_of(release: LabelRelease) -> list[int]:
+    return gathered(release.draw(), len(release.features)).tolist()
+
+
+def test_lots_are_paid_as_they_are_used_up_and_remembered_when_they_are() -> None:
+    payer = Remembering(budget=5)
+    lots = LotPayer(payer, size=2, maximum=4)
+    asked = [judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots) for number in (10, 20)]
+    for number, release in enumerate(asked):
+        release.reserve()
+        assert (lots.reserved, lots.left) == (2, 1 - number)
+        assert len(payer.answers) == 0
+        assert drawn_labels_of(release) == [1]
+    assert len(payer.answers) == 2, "the lot is used up"
+    third = judged_labels(AnyRows(), ROWS, RESPONSE, payer=lots)
+    assert third.reserve().size == 2, "no more than the maximum in all"
+    assert lots.at_maximum
+    assert drawn_labels_of(third) == [1, 1, UNANSWERED, UNANSWERED]
+    assert payer.budget == 1
+
+
+def test_what_was_drawn_on_an_open_lot_is_repeated_and_remembered_at_the_end() -> None:
+    payer = Remembering(budget=5)
+    lots = LotPayer(payer, size=3)
+    for _ in range(2):
+        release = judged_labels(AnyRows(), ROWS[:1], RESPONSE, payer=lots)
+        release.reserve()
+        assert drawn_labels_of(release) == [1]
+    assert (lots.left, len(payer.answers)) == (2, 0)
+    lots.keep_rest()
+    assert len(payer.answers) == 1
+    assert lots.left == 2, "it stays spent"
 
 
 @pytest.mark.parametrize(
@@ -129,16 +277,14 @@ def test_totals_are_shown_where_they_say_something() -> None:
     [(Output.WEIGHTS, GaussianDP(0.5)), (Output.WEIGHTS, ApproximateDP(0.5, 1e-6)), (Output.LABELS, GaussianDP(0.5))],
 )
 def test_a_ledger_is_charged_the_guarantee_that_is_claimed(output: Output, guarantee: Guarantee, tmp_path: Path) -> None:
-    environment = {"data_digest": "d" * 32, "dataset": "table"}
-    run = SimpleNamespace(
-        environment=environment,
-        config={"dataset": {}, "relation": {"name": "add_remove"}},
-        folder=tmp_path,
-        digest="sha256:" + "a" * 64,
-    )
-    opened: Any = SimpleNamespace(trained=SimpleNamespace(finished=run))
-    nothing: Any = None
-    request = ReleaseRequest(nothing, "rigorous", "distance", opened, nothing, nothing, nothing)
-    charge = request.charge(SimpleNamespace(guarantee=guarantee, output=output, mechanism="release_weights"))  # type: ignore[arg-type]
-    assert charge.guarantee == guarantee
-    assert charge.output == output.value
+    table = AdmittedTable("table", "d" * 32)
+    population = Population("people", "one record", "add_remove", Allowance(9.0, 1e-5))
+    charged = SimpleNamespace(guarantee=guarantee, output=output, mechanism="release_weights")
+    with Ledger.create(tmp_path / "a.ledger", population, tables=[table]) as ledger:
+        payer = LedgerPayer(ledger, ProtectedPeople(table, "add_remove"), "sha256:" + "a" * 64)
+        debit = payer.reserve(charged, 1).debit
+        assert payer.earlier(charged) == Reservation(1, debit, "people")
+    assert debit is not None
+    assert debit.charge.guarantee == guarantee
+    assert debit.charge.output == output.value
+    assert debit.charge.run == "sha256:" + "a" * 64

@@ -1,0 +1,126 @@
+"""agt predict of a file of queries: what it asks for is judged, paid for, drawn and written, in this order.
+
+Formal guarantees
+    What was drawn was debited before, and before anything private was computed about a query that
+    it answers: the debit is on the disk when ``Release.reserve`` returns, and evidence is computed
+    in ``Release.draw`` and ``doubt_worth`` alone. spent.json is on the disk before the draw.
+"""
+
+from contextlib import nullcontext
+from typing import Any
+
+from agt import sentences
+from agt.errors import CheckError, ConfigError
+from agt.release import AnyRelease, WeightsRelease, judge
+from agt_cli.releasing.request import PredictRequest
+from agt_cli.releasing.spent import Spending, spending, subject_of
+from agt_cli.releasing.worth import doubt_worth
+from agt_cli.releasing.writing import ReleasePage, ReleaseWriter, Written, writer_of
+from agt_cli.runs.prepare import certifying
+
+
+def release_file(request: PredictRequest) -> dict[str, Any]:
+    """Release what a file of queries asks for, and say it; returns the command's object.
+
+    Raises:
+        CheckError: some of the queries were not paid for; the record is finished, and says what was answered. Or the run
+            was changed meanwhile: what was drawn from its earlier state is spent, and nobody sees it.
+        Exhausted: none was, and none was answered before; nothing was drawn.
+        ConfigError: the claim is refused, the queries do not fit the model, or what is asked for
+            would hardly be worth its budget.
+    """
+    features = request.opened.queries.features
+    release = judge(request.opened.model, features, request.mechanism(len(features)), request.terms)
+    writer = writer_of(request, release)
+    earlier = request.earlier_attempts
+    _record_request(request, release, writer, earlier)
+    request.opened.check_current()
+    _check_worth(request, release)
+    reservation = release.reserve()
+    claim = release.reserved_claim
+    about = Spending.of_claim(claim, len(request.rows_drawn(release)), request.opened.dataset.name, reservation.entry)
+    # Whatever can fail has had its chance; from here on what was spent is on disk.
+    with spending(request.record, subject_of(request.trained), about) if reservation.size else nullcontext():
+        if reservation.size and request.payer.name and not request.console.quiet:
+            for line in doubt_worth(request, release, claim):
+                request.console.note(line)
+        label = "drawing weights" if isinstance(release, WeightsRelease) else "certifying"
+        with certifying(request.opened.model, request.console, label) as on_progress:
+            drawn = release.draw(on_progress)
+            request.opened.check_current()
+            written = writer.write(drawn, claim)
+        words = claim.lines()
+        said = [written.unanswered, *words] if written.unanswered else [*words, *written.lines]
+        page = ReleasePage(
+            mechanism=claim.mechanism,
+            lines=[*said, *earlier],
+            files=writer.files if claim.publishable else None,
+            claim=claim if reservation.size else None,
+        )
+        page.finish(request)
+    return _say(request, release, writer, written, earlier)
+
+
+def _record_request(request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]) -> None:
+    """Record what is known before anything is paid for, and say which earlier releases did not end as done."""
+    for line in earlier:
+        request.console.say(line)
+    claim = release.claim
+    request.record.conditions(release.conditions)
+    flags = {"proved": int(claim.publishable), "simulated": int(claim.simulated)}
+    request.record.add_metrics(**writer.metrics, **flags, **claim.guarantee.parameters)
+
+
+def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
+    """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the owner is willing."""
+    console = request.console
+    willing = request.force or release.simulated
+    objections = [] if willing else _misfits(request, release)
+    if release.wanted:
+        # a ledger is debited before anything private is computed, and by whoever asks
+        if not request.payer.name and not (willing and console.quiet):
+            doubts = doubt_worth(request, release, release.wanted_claim)
+            if willing:
+                for line in doubts:
+                    console.note(line)
+            else:
+                objections += doubts
+        for line in release.wanted_claim.doubts(request.opened.dataset.declared_size):
+            console.note(line)
+    if objections:
+        raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
+
+
+def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
+    """Return what of a file fits neither the budget nor what is declared, in words: from public values."""
+    lines = list(request.opened.queries.population_mismatches)
+    remaining = request.payer.remaining(release.claim.guarantee, release.wanted)
+    if remaining and remaining < release.wanted:
+        lines.append(f"the budget of {request.payer.name} holds {remaining:,} of {release.wanted:,} labels")
+    return lines
+
+
+def _say(
+    request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, written: Written, earlier: list[str]
+) -> dict[str, Any]:
+    """Say what was released; returns the command's object.
+
+    Raises:
+        CheckError: some of the queries were not paid for.
+    """
+    record, console, claim = request.record, request.console, release.reserved_claim
+    console.say("what is guaranteed, in brief:" if claim.publishable else "not to be published:")
+    for line in [*claim.lines(brief=True), sentences.IN_FULL]:
+        console.say(f"  - {line}")
+    for line in written.lines:
+        console.say(line)
+    if writer.table:
+        for line in writer.table.naming:
+            console.note(line)
+        console.say(f"labels: {record.folder / writer.table.file}")
+    words = claim.lines()
+    result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **written.result}
+    if written.unanswered:
+        console.say(f"digest: {record.digest}")
+        raise CheckError(written.unanswered, {**result, "digest": record.digest})
+    return result

@@ -1,0 +1,123 @@
+"""labels.csv or labels.parquet: the labels that may be published, by name. Loads neither torch nor what draws."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from agt.data.arrays import ROWS, Blocks, Mapped, pieces, row_numbers
+from agt.data.ids import CONTENT
+from agt.data.records import UNANSWERED, Records
+
+MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
+_ODD = re.compile('[",\r\n]')
+_HEAD = b"record_id,label\n"
+_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")])
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a public bound.
+
+    Attributes:
+        names: [n] str, or ``row_numbers``.
+        classes: the labels' names.
+        suffix: .csv, or .parquet where that is how queries came that are too many to be held.
+    """
+
+    names: np.ndarray
+    classes: tuple[str, ...]
+    suffix: str = ".csv"
+
+    @classmethod
+    def of(cls, queries: Records, classes: tuple[str, ...], inputs: Path | None) -> "LabelTable":
+        """For queries, and the file that they are from."""
+        large = isinstance(queries.features, Blocks) and inputs is not None and inputs.suffix.lower() == ".parquet"
+        return cls(public_names(queries.ids), classes, ".parquet" if large else ".csv")
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        return f"labels{self.suffix}"
+
+    @property
+    def naming(self) -> list[str]:
+        """What whoever reads it should know of its names, if they are not the queries' own."""
+        said = (
+            "record_id is the query's number, from 0, in its file or among the test records, because no column names them "
+            "(in a file: the dataset's id column, or id)"
+        )
+        return [said] if isinstance(self.names, Mapped) else []
+
+    @property
+    def size(self) -> int:
+        """As many bytes as it can come to: every label the longest."""
+        if self.suffix == ".parquet":
+            return self._parquet_size
+        longest = max(range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode()))
+        names = pieces(self.names)
+        return len(_HEAD) + sum(len(self._lines(some, np.broadcast_to(longest, len(some)))) for some in names)
+
+    @property
+    def _parquet_size(self) -> int:
+        """Each name and label in plain, what cannot be made shorter, and room for the groups' heads."""
+        count, heads = len(self.names), 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
+        if isinstance(self.names, Mapped):
+            letters = count * len(str(count))
+        else:
+            letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
+        return 7 * (letters + 8 * count) // 6 + heads * (2 + count // ROWS)
+
+    def write(self, file: BinaryIO, parts: Iterable[np.ndarray]) -> list[str] | None:
+        """Write the answers, piece by piece; returns their names, if they are few."""
+        shown: list[str] | None = []
+        with self._opened(file) as put:
+            start = 0
+            for part in parts:
+                answered = part != UNANSWERED
+                names, labels = self.names[start : start + len(part)][answered], part[answered]
+                start += len(part)
+                put(names, labels)
+                few = shown is not None and len(shown) + len(labels) <= MAX_LABELS_SHOWN
+                shown = [*(shown or []), *(self.classes[label] for label in labels)] if few else None
+        return shown
+
+    @contextmanager
+    def _opened(self, file: BinaryIO) -> Iterator[Callable[[np.ndarray, np.ndarray], object]]:
+        if self.suffix == ".csv":
+            file.write(_HEAD)
+            yield lambda names, labels: file.write(self._lines(names, labels))
+            return
+        words = pa.array(self.classes, pa.string())
+        with pq.ParquetWriter(file, _SCHEMA, use_dictionary=["label"], write_statistics=False) as writer:
+            yield lambda names, labels: writer.write_table(
+                pa.table([pa.array(names.tolist(), pa.string()), words.take(pa.array(labels))], _SCHEMA)
+            )
+
+    def _lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
+        words, plain = [_cell(name) for name in self.classes], names.tolist()
+        plain = list(map(_cell, plain)) if _ODD.search("".join(plain)) else plain
+        return "".join(f"{name},{words[label]}\n" for name, label in zip(plain, labels.tolist(), strict=True)).encode()
+
+
+def _cell(word: str) -> str:
+    """As a csv has it, in quotation marks where it must be."""
+    return '"' + word.replace('"', '""') + '"' if _ODD.search(word) else word
+
+
+def public_names(ids: np.ndarray) -> np.ndarray:
+    """[n] str: the names that labels are published under: the ids that were given, or row numbers.
+
+    Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
+    """
+    if isinstance(ids, Mapped):
+        return ids
+    names = ids.astype(str, copy=False)
+    made = all(CONTENT.fullmatch(name) for some in pieces(names) for name in some.tolist())
+    return row_numbers(len(names)) if made else names

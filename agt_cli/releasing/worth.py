@@ -1,0 +1,98 @@
+"""Whether released labels are worth their budget, which the data owner alone is told.
+
+What is said here depends on private data in ways that no guarantee covers: it goes to the terminal
+(stderr) and into no file.
+"""
+
+import numpy as np
+
+from agt.data.records import Records
+from agt.errors import first_line
+from agt.mechanisms.claims import Claim
+from agt.mechanisms.output import Output
+from agt.mechanisms.planning import Evidence
+from agt.release import AnyRelease
+from agt_cli.releasing.request import PredictRequest
+from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
+from agt_cli.runs.queries import OpenedRun
+from agt_cli.team import unshared
+
+MAX_RECORDS_LINEAR = 10_000  # that an estimate looks at, of a linear head
+MAX_RECORDS = 1_000  # of other models, whose certificates take time
+LOT = 0.2  # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
+OWNER_ALONE = "(for you alone: this depends on private data, and so does a choice made by it)"
+
+
+def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> list[str]:
+    """Return why labels would hardly be worth their budget; warns the owner alone where a constant is as good.
+
+    What goes wrong with the estimate is one of the warnings: it is not worth stopping for. This process works it
+    out by itself where several share the release: one that failed in the middle of an exchange would leave the
+    others no way back to it.
+    """
+    warnings = list[str]()
+    objections = list[str]()
+    if claim.output is not Output.NUMBER and claim.proved and len(request.rows_drawn(release)):
+        try:
+            warnings, objections = _estimate_worth(request, release)
+        except Exception as error:
+            warnings = [f"whether these labels are worth their budget could not be estimated ({first_line(error)})"]
+    for line in warnings:
+        request.console.note(line)
+    return objections
+
+
+def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
+    """Return (warnings for the owner alone, why labels would hardly be worth their budget, if so)."""
+    opened = request.opened
+    model = unshared(opened.model)
+    classes = opened.model.problem.classes
+    records, labels, about = _sample(opened, request.rows_drawn(release))
+    certificates = model.certify(records.features)
+    if labels is not None and len(labels) < FEW_RECORDS:
+        labels = None  # they show too little of what one answer to all would reach
+    known = certificates.prediction if labels is None else labels
+    evidence = Evidence.of(certificates, known, classes, request.terms.counting)
+    share = release.expected_accuracy(model, evidence, records.features)
+    if labels is None:
+        # What training recorded of the test records stands for the queries' own labels.
+        metrics = opened.trained.finished.metrics
+        truth = metrics.get("test_accuracy", 1.0)
+        verdict = metrics.get("test_verdict")
+        enough = metrics.get("n_test", 0) >= FEW_RECORDS
+        always = metrics.get("test_majority_rate", 0.0) if enough else 0.0
+    else:
+        truth = 1.0
+        verdict = Quality.of(Judged(opened.dataset.classes, about, labels, evidence.prediction)).verdict
+        always = evidence.majority
+    expected = right_rate(share, truth, classes)
+    accuracy = right_rate(evidence.accuracy, truth, classes)
+    by_lot = right_rate(1 / classes, truth, classes)
+    warnings = [str(verdict)] if verdict else []
+    objections = list[str]()
+    if expected <= always:
+        warnings.append("one answer to all would do at least as well as these labels")
+    if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
+        estimated = "an estimated" if labels is None else "a"
+        objections.append(
+            f"labels would be right at {estimated} rate of {rate_words(expected)}, of "
+            f"{rate_words(accuracy)} without noise, {rate_words(always or None)} of one answer to all and "
+            f"{rate_words(by_lot)} of labels drawn by lot"
+        )
+    if warnings or objections:
+        warnings.append(OWNER_ALONE)
+    return warnings, objections
+
+
+def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:
+    """Return some of these queries, their labels if they are known, and what they are in words."""
+    records, labels, words = opened.queries, opened.labels, opened.trained.words
+    maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
+    if len(records) == len(rows) <= maximum:
+        return records, labels, words
+    which = f"sample of {maximum:,} of"
+    if len(rows) <= maximum:
+        maximum = len(rows)
+        which = f"{len(rows):,} new ones among"
+    sampled = np.array([rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)])
+    return records.take(sampled), None if labels is None else labels[sampled], f"{which} the {words}"
