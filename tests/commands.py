@@ -18,12 +18,15 @@ from hydra._internal.defaults_list import Overrides
 from hydra.core.default_element import InputDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.plugins.config_source import ConfigResult
+from joblib import parallel_config
 from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
+from agt.training import ensemble
 from agt_cli import config_files
 
 SAVE = Figure.savefig
+PROCESSES = ensemble.worker_processes
 LOAD = ConfigRepository.load_config
 LIST = defaults_list._create_defaults_list
 CHOICES = defaults_list._create_interpolation_map
@@ -35,13 +38,15 @@ MADE: dict[tuple[str, ...], bytes] = {}  # by the places where Hydra looks, and 
 @pytest.fixture(autouse=True, scope="session")
 def quick_commands() -> Iterator[None]:
     """No file is brought to a disk, as no power is cut here; figures are blank; what Hydra makes of our files, before
-    values are given on a line, is made once for each choice of options; Hydra's own copies for safety are not made.
+    values are given on a line, is made once for each choice of options; Hydra's own copies for safety are not made; members
+    of an ensemble are trained one after another, as processes for them take seconds to start.
 
     Processes of their own do all of it.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(Figure, "savefig", lambda figure, file, format, **how: file.write(_blank(format)))
+        patch.setattr(ensemble, "worker_processes", lambda *given: parallel_config("sequential"))
         patch.setattr(ConfigRepository, "load_config", _load)
         patch.setattr(CachingConfigRepository, "__init__", _share_sources)
         patch.setattr(HydraConfig, "set_config", _show_hydra)
@@ -109,6 +114,14 @@ def _blank(kind: str) -> bytes:
     file = BytesIO()
     SAVE(Figure((1, 1)), file, format=kind)
     return file.getvalue()
+
+
+@contextmanager
+def members_in_processes() -> Iterator[None]:
+    """As they are usually trained, several at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ensemble, "worker_processes", PROCESSES)
+        yield
 
 
 @contextmanager
