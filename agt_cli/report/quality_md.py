@@ -45,7 +45,7 @@ def _ks_of_shares(settings: Settings) -> tuple[int, ...]:
     """Return at which k certified shares are shown.
 
     These are round ones. Where a grid bounds what is known, they are those of its k that are
-    round, and its end if no round one lies beyond.
+    round, and its end if it lies below the last round one.
     """
     if settings.ensemble.members > 1 or settings.certificate.covers_every_k:
         return KS
