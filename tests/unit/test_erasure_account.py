@@ -2,13 +2,11 @@
 
 import json
 import math
-from importlib import resources
 from string import Formatter
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
-from unit.test_claims import bare, change
+from unit.test_claims import change
 
 from agt import __version__
 from agt.errors import ConfigError
@@ -140,13 +138,6 @@ def test_other_accounts_are_refused(path: str, value: Any, match: str) -> None:
 def test_what_is_no_account_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="account"):
         read_account(content)
-
-
-def test_the_schema_file_is_the_form() -> None:
-    node = json.loads(resources.files("agt_cli.unlearn").joinpath("erasure.schema.json").read_text(encoding="utf-8"))
-    assert node.pop("$id") == VERSION
-    assert node.pop("$schema").startswith("https://json-schema.org/")
-    assert bare(node) == bare(TypeAdapter(ErasureReport).json_schema())
 
 
 @pytest.mark.parametrize(
