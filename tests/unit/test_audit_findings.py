@@ -120,12 +120,6 @@ def test_what_is_no_audit_is_refused(path: str, value: Any, words: str) -> None:
         read_audit(change(json.loads(audit().content), path, value))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.audit/1"}'])
-def test_what_is_no_document_is_refused(content: bytes) -> None:
-    with pytest.raises(ConfigError, match="audit"):
-        read_audit(content)
-
-
 def test_the_violations_of_an_audit_are_its_violated_findings() -> None:
     wrong = replace(finding(), **VIOLATED)
     assert audit(finding(), wrong).violations == (wrong,)

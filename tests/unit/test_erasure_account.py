@@ -132,15 +132,6 @@ def test_other_accounts_are_refused(path: str, value: Any, match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.erasure/1"}', b'{"schema": "agt.erasure/2"}'],
-)
-def test_what_is_no_account_is_refused(content: bytes) -> None:
-    with pytest.raises(ConfigError, match="account"):
-        read_account(content)
-
-
-@pytest.mark.parametrize(
     ("exact", "adaptive", "requests"),
     [
         (False, False, "oblivious"),
