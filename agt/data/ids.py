@@ -13,6 +13,8 @@ from agt.data.arrays import ROWS, pieces
 CONTENT = re.compile("[0-9a-f]{32}")
 """What ``content_ids`` makes."""
 
+FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
+
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 _NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
@@ -112,11 +114,14 @@ def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
 def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None:
     """A name that occurs more than ``allowed`` times, the most frequent, and how often; None: no name does.
 
-    Names are counted by rough hashes, which only ever count too many; those that seem to be too many are counted exactly.
+    Many names are counted by rough hashes, which only ever count too many; those that seem to be too many are counted
+    exactly.
 
     Args:
         names: [n] str, of which there may be millions.
     """
+    if len(names) <= FEW_NAMES and max(Counter(names.tolist()).values(), default=0) <= allowed:
+        return None
     hashes = np.concatenate([np.empty(0, np.uint64), *map(_rough_hash, pieces(names))])
     ordered = np.sort(hashes)
     often = ordered[allowed:][ordered[allowed:] == ordered[: len(ordered) - allowed]]

@@ -64,7 +64,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema
@@ -274,6 +274,7 @@ class Allowance:
             return False
 
 
+@lru_cache(maxsize=256)
 def eps_so_far(allowance: Allowance, spent: Cost) -> float:
     """The least eps of a budget with the same delta that holds what was spent: where the counter stands, no guarantee.
 

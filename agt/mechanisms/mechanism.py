@@ -56,7 +56,7 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import floor
 from threading import Lock
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
@@ -428,11 +428,13 @@ class Curve:
         return "".join(("eps,delta\n", *(f"{eps!r},{delta!r}\n" for eps, delta in self.points)))
 
 
+@lru_cache(maxsize=256)
 def curve_of(guarantee: Guarantee, queries: int) -> Curve:
     """Of releases whose number and guarantee are fixed beforehand, by the optimal composition."""
     return _sampled(lambda eps: delta_of(guarantee, queries, eps))
 
 
+@lru_cache(maxsize=256)
 def curve_of_budget(allowance: Allowance) -> Curve:
     """Of all that a budget's filters ever admit, however it is chosen."""
     return _sampled(allowance.delta_of)

@@ -1,7 +1,7 @@
-"""Members on disjoint shards that answer together by vote, whatever they are: what ``certificate=votes`` rests on.
+"""Members on disjoint shards that answer together by vote, whatever they are (``certificate=votes``).
 
-A member that is a function of its own shard alone needs no certificate: its distance is 0 (certificates/votes.py,
-``plain_vote``).
+A member that is a function of its own shard alone needs no certificate of its own, because one k
+changes at most the votes of the members whose shards it touches (``plain_vote`` in certificates/votes.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -59,10 +59,11 @@ class VotingKind(ClosedFormKind):
 
     def check_own(self, settings: Settings) -> None:
         """Raise ConfigError where there is one member, or a vote of anything but labels."""
-        alone = settings.ensemble.members == 1 and not RELATIONS[settings.relation.name].counts_label_flips
-        if alone or settings.ensemble.vote != "labels":
+        ensemble = settings.ensemble
+        needs_several = not RELATIONS[settings.relation.name].counts_label_flips
+        if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
-                f"ensemble.members={settings.ensemble.members} ensemble.vote={settings.ensemble.vote}: certificate=votes "
+                f"ensemble.members={ensemble.members} ensemble.vote={ensemble.vote}: certificate=votes "
                 "counts labels of many small members: give the declared size, of which the recipe takes one member for 100 "
                 "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and ensemble.vote=labels"
             )
@@ -77,51 +78,62 @@ class VotingKind(ClosedFormKind):
 
 @dataclass(frozen=True)
 class Votes(ClosedFormModel):
-    """Members of which nothing is known but that each is a function of its own shard, whatever they are."""
+    """Members of which nothing is known but that each is a function of its own shard."""
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Why each is one, by the letters of the conditions that ask."""
+        """Why each member is such a function, by the letters of the conditions that ask."""
         raise NotImplementedError
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The features that members see."""
+        """The feature map whose values members see."""
         return self.phi
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return [T, lines, n] how each member labels: 1 for the line's class, -1 for another."""
+        """Return [T, lines, n] how each member labels: 1 for the line's class, -1 for another.
+
+        There is a line for each class; of two classes, one line for class 1.
+        """
         classes = self.problem.classes
-        first = 1 if classes == 2 else 0  # of two classes one line is enough
-        given = self.labels(self.phi(features))[:, None] == np.arange(first, classes)[:, None]
-        return np.where(given, 1.0, -1.0)
+        lines = np.arange(1 if classes == 2 else 0, classes)
+        labels = self.labels(self.phi(features))
+        return np.where(labels[:, None] == lines[:, None], 1.0, -1.0)
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """[T, n] int16: each member's label of each query."""
+        """Return [T, n] int16: each member's label of each query, from its public features [n, w]."""
         raise NotImplementedError
 
     def _dealt(self, records: Records) -> Iterator[Records]:
-        """The records of each member, in the order of their ids. Raises ConfigError: a unit has too many rows."""
-        check_unit_rows(records.units, self.settings.relation.unit_rows)
-        home = shards(records.units, self.settings.ensemble)
-        order = np.lexsort((records.ids, home))
-        ends = np.searchsorted(home[order], np.arange(self.settings.ensemble.members + 1))
-        return (records.take(order[start:end]) for start, end in pairwise(ends))
+        """Return the records of each member in turn, in the order of their ids.
+
+        Raises:
+            ConfigError: a unit has too many rows.
+        """
+        check_unit_rows(records.units, self.settings.relation.unit_rows)  # before the first shard is asked for
+        ensemble = self.settings.ensemble
+        member_of = shards(records.units, ensemble)
+        by_member = np.lexsort((records.ids, member_of))
+        bounds = np.searchsorted(member_of[by_member], np.arange(ensemble.members + 1))
+        rows = (by_member[start:end] for start, end in pairwise(bounds))
+        return map(records.take, rows)
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings, of which members take none but the precision of features."""
+        """The settings of training, of which members take only the precision of features."""
         return self.settings.training
 
     @property
     def plan(self) -> BatchPlan:
-        """Every record once; nothing is divided by the normaliser."""
+        """The plan of one batch that holds every record; nothing is divided by its normaliser."""
         return BatchPlan.of(BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g."""
-        settings, dataset, facts = self.settings, self.problem.dataset, self.member_facts
+        """Conditions a to g."""
+        settings = self.settings
+        dataset = self.problem.dataset
+        facts = self.member_facts
         touches = RELATIONS[settings.relation.name].touches
         moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
         found = {
@@ -137,21 +149,24 @@ class Votes(ClosedFormModel):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Sizes."""
+        """The number of members, and the largest distance."""
         return {"members": self.settings.ensemble.members, "k_max": self.farthest}
 
     @property
     def farthest(self) -> int:
-        """As many votes as there are."""
+        """The largest distance: as many votes as there are."""
         return self.settings.ensemble.members
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """[n, J] float64: by how large a share of votes class 1 leads class 0; of more classes, each one's share."""
-        shares = count_votes(self.labels(phi), self.problem.classes).T / self.settings.ensemble.members
-        return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares
+        """Return [n, C] float64, each class's share of votes; of two classes [n, 1], by how much class 1 leads class 0."""
+        votes = count_votes(self.labels(phi), self.problem.classes)
+        shares = votes.T / self.settings.ensemble.members
+        if self.problem.classes != 2:
+            return shares
+        return shares[:, 1:] - shares[:, :1]
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] each class's share of the members' votes."""
+        """Return [n, C] each class's share of the members' votes."""
         return shares_of_leads(self.margins(features))
 
     def certify(
@@ -160,13 +175,26 @@ class Votes(ClosedFormModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Stable distances of the vote; at some k, tabulated there alone and no farther than the last."""
-        relation, count = self.settings.relation.name, len(features)
-        done = counted(on_progress, count)
-        parts = group().shared(count, ROWS, lambda rows: self.labels(self.phi(features[rows])), done)
-        members = np.concatenate(list(parts), axis=1)
-        vote = plain_vote(count_votes(members, self.problem.classes), touches=RELATIONS[relation].touches)
+        """Return the stable distances of the vote.
+
+        Args:
+            features: [n, ...] the queries.
+            ks: None: the distances themselves, whatever k; else certificates at these k, so that none reaches
+                beyond the last.
+            on_progress: is told of the queries that are done.
+        """
+        relation = self.settings.relation.name
+        classes = self.problem.classes
+        count = len(features)
+
+        def labels_of_rows(rows: slice) -> np.ndarray:
+            return self.labels(self.phi(features[rows]))
+
+        parts = group().shared(count, ROWS, labels_of_rows, counted(on_progress, count))
+        labels = np.concatenate(list(parts), axis=1)
+        vote = plain_vote(count_votes(labels, classes), touches=RELATIONS[relation].touches)
         if ks is not None:
-            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
-        none = np.broadcast_to(np.int64(0), members.shape)
-        return VoteCertificates.of_members(relation, vote, vote, members, none, self.problem.classes)
+            certified = np.array([vote.distance >= k for k in ks])
+            return Certificates(ks, relation, vote.prediction, certified)
+        no_distances = np.broadcast_to(np.int64(0), labels.shape)
+        return VoteCertificates.of_members(relation, vote, vote, labels, no_distances, classes)

@@ -1,15 +1,17 @@
 """agt plan: a finished training run -> how accurate private answers would be, for each mechanism and budget."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 from pydantic import Field, InstanceOf
 
 from agt import sentences
-from agt.certificates.conditions import Condition, declarations
+from agt.certificates.conditions import declarations
 from agt.data.records import DataError
-from agt.errors import ConfigError, nearest
+from agt.errors import ConfigError, counted, nearest
 from agt.mechanisms.claims import Counting
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Plan, PlannedRelease, plan
@@ -59,8 +61,9 @@ class PlanConfig:
     def __post_init__(self) -> None:
         for key in ("eps", "queries", "mechanisms"):
             values = getattr(self, key) or ()
-            if len(set(values)) < len(values):
-                raise ConfigError(f"{key}: {next(value for value in values if values.count(value) > 1)} is given twice")
+            for value in values:
+                if values.count(value) > 1:
+                    raise ConfigError(f"{key}: {value} is given twice")
         for name in self.mechanisms or ():
             if name not in MECHANISMS:
                 raise ConfigError(f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
@@ -69,122 +72,134 @@ class PlanConfig:
 def configure(config: Mapping[str, Any]) -> PlanConfig:
     """Validate the settings and the run that they name, before any data is read."""
     only_keys(config, (*KEYS, "run", "inputs", "digest", "compute", "output_dir"))
-    return validate(PlanConfig, {"trained": TrainedRun.of(config), **{key: config.get(key) for key in KEYS}}, "")
+    settings = {key: config.get(key) for key in KEYS}
+    return validate(PlanConfig, {"trained": TrainedRun.of(config), **settings}, "")
 
 
 def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, Any]:
     """Work the plan out and write the record."""
-    trained, opened = config.trained, config.trained.open(record, console)
+    trained = config.trained
+    opened = trained.open(record, console)
     if opened.labels is None:
         raise DataError(f"inputs={trained.inputs}: a plan needs queries whose labels are known")
-    dataset, features, words = opened.dataset.name, opened.queries.features, trained.words
-    budgets = (config.eps, config.delta, config.queries)
-    chosen: dict[str, Any] = {
-        "names": config.mechanisms,
-        "published": config.published,
-        "counting": config.counting,
-    }
-    with certifying(opened.model, console) as on_progress:
-        planned = plan(opened.model, features, opened.labels, *budgets, **chosen, on_progress=on_progress)
-    evidence, table = planned.evidence, offer_table(planned.offers)
-    distance = evidence.distance if config.counting == "distance" else None
-    record.table("plan", table)
+    planned = _plan(config, opened, opened.labels, console)
+    evidence = planned.evidence
+    offers = offer_table(planned.offers)
+    record.table("plan", offers)
     record.conditions(opened.conditions)
-    record.add_metrics(n_queries=len(features), accuracy=evidence.accuracy, mechanisms=", ".join(planned.names))
-    judged = judge(opened.model, opened.queries, words, opened.labels, evidence.prediction, distance)
+    names = ", ".join(planned.names)
+    record.add_metrics(n_queries=len(opened.labels), accuracy=evidence.accuracy, mechanisms=names)
+    distance = evidence.distance if config.counting == "distance" else None
+    judged = judge(opened.model, opened.queries, trained.words, opened.labels, evidence.prediction, distance)
     quality = write_quality(record, judged)
-    caption = draw(record, dataset, planned)
-    advice = [*_refusal(opened.conditions), *plan_words.advice(planned), *_published(planned.names)]
-    if trained.settings.noise:
-        advice.append(f"Note: {sentences.APART}.")
-    report = plan_report(dataset, words, advice, planned, opened.conditions, caption, record, quality)
-    record.report(report)
-    _say(record, opened, planned, advice, quality, console)
-    result = {"metrics": record.metrics, "verdict": quality.verdict, "recommendation": " ".join(advice)}
-    return result | {"table": table.to_dict("records")}
-
-
-def _refusal(conditions: Sequence[Condition]) -> list[str]:
-    """What is said first where nothing can be released."""
-    failed = [c.letter for c in conditions if not c.held]
-    held = f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here"
-    return [f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why"] if failed else []
-
-
-def _published(names: Iterable[str]) -> list[str]:
-    """A sentence on each mechanism that is kept to reproduce papers."""
-    return [f"{name} {MORE_NOISE}." for name in names if name in PUBLISHED]
-
-
-def _say(
-    record: RunRecord, opened: OpenedRun, planned: Plan, advice: Iterable[str], quality: Quality, console: Console
-) -> None:
+    caption = draw(record, opened.dataset.name, planned, offers)
+    advice = _advice(opened, planned)
+    columns, rows = accuracy_cells(planned, offers, quality.majority)
+    accuracies = markdown_table(columns, rows)
+    record.report(plan_report(record, opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
         console.say(quality.verdict)
-    console.table(
-        f"{opened.dataset.name}: expected accuracy by total budget and number of queries "
-        f"(without noise {rate_words(planned.evidence.accuracy)})",
-        *cells(planned, quality.majority),
-    )
+    nominal = rate_words(evidence.accuracy)
+    title = f"{opened.dataset.name}: expected accuracy by total budget and number of queries (without noise {nominal})"
+    console.table(title, columns, rows)
     say_quality(console, quality)
-    for line in advice:
-        console.say(line)
-    for line in (*map(str, declarations(opened.conditions)), *caution_words(opened.trained.finished.config["training"])):
+    declared = map(str, declarations(opened.conditions))
+    for line in (*advice, *declared, *caution_words(trained.finished.config["training"])):
         console.say(line)
     console.say(f"run folder: {record.folder}")
+    result = {"metrics": record.metrics, "verdict": quality.verdict}
+    return result | {"recommendation": " ".join(advice), "table": offers.to_dict("records")}
+
+
+def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Console) -> Plan:
+    with certifying(opened.model, console) as on_progress:
+        return plan(
+            opened.model,
+            opened.queries.features,
+            labels,
+            config.eps,
+            config.delta,
+            config.queries,
+            names=config.mechanisms,
+            published=config.published,
+            counting=config.counting,
+            on_progress=on_progress,
+        )
+
+
+def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
+    """Return what to use and what it gives; first of all, if nothing can be released, why."""
+    advice = list[str]()
+    failed = [condition.letter for condition in opened.conditions if not condition.held]
+    if failed:
+        noun = "condition" if len(failed) == 1 else "conditions"
+        held = f"{noun} {', '.join(failed)} of a guarantee: not held here"
+        advice.append(f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why")
+    advice += plan_words.advice(planned)
+    for name in planned.names:
+        if name in PUBLISHED:  # kept to reproduce papers
+            advice.append(f"{name} {MORE_NOISE}.")
+    if opened.trained.settings.noise:
+        advice.append(f"Note: {sentences.APART}.")
+    return advice
 
 
 def offer_table(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
-    """One row for each offer."""
-    return pd.DataFrame(
-        [
-            {
-                "mechanism": offer.mechanism,
-                "total_eps": offer.budget.eps,
-                "total_delta": offer.budget.delta,
-                "queries": offer.budget.queries,
-                "each": str(offer.each),
-                "expected_accuracy": offer.accuracy,
-            }
-            for offer in offers
-        ]
-    )
+    """Return a table with one row for each offer."""
+    rows = []
+    for offer in offers:
+        row = {
+            "mechanism": offer.mechanism,
+            "total_eps": offer.budget.eps,
+            "total_delta": offer.budget.delta,
+            "queries": offer.budget.queries,
+            "each": str(offer.each),
+            "expected_accuracy": offer.accuracy,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def cells(planned: Plan, majority: str | None) -> tuple[list[str], list[list[str]]]:
-    """(names of the columns, rows) of a table: accuracy by number of queries, best mechanisms first, the majority last.
+def accuracy_cells(planned: Plan, offers: pd.DataFrame, majority: str | None) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns and the rows of a table: accuracy by number of queries.
+
+    For each total budget the best mechanisms come first; the last row is of a constant answer.
 
     Args:
+        offers: ``offer_table``.
         majority: the name of the most frequent class.
     """
-    table = _wide(planned.offers)
-    columns = [column.replace("_", " ") for column in table.columns]
-    rows = [
-        [f"{row[0]:g}", str(row[1]), *("-" if rate != rate else rate_words(rate) for rate in row[2:])]
-        for row in table.itertuples(index=False)
-    ]
+    grid = offers.pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
+    mean_accuracy = grid.mean(axis=1)
+    best_first = sorted(grid.index, key=lambda budget: (budget[0], -mean_accuracy[budget]))
+    columns = ["total eps", "mechanism"]
+    columns += [counted(int(queries), "query", "queries") for queries in grid.columns]
+    rows = []
+    for eps, mechanism in best_first:
+        accuracies = grid.loc[(eps, mechanism)]
+        rows.append([f"{eps:g}", mechanism, *map(_accuracy_cell, accuracies)])
     constant = rate_words(planned.evidence.majority)
-    return columns, [*rows, ["-", f"always '{majority}'", *[constant] * (len(columns) - 2)]]
+    rows.append(["-", f"always '{majority}'", *(constant for _ in grid.columns)])
+    return columns, rows
 
 
-def _wide(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
-    """Accuracy with one column for each number of queries, best mechanisms first."""
-    grid = offer_table(offers).pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
-    order = grid.mean(axis=1)
-    grid = grid.loc[sorted(grid.index, key=lambda at: (at[0], -order[at]))].reset_index()
-    grid.columns = [f"{name:,} queries" if isinstance(name, int) else str(name) for name in grid.columns]
-    return grid.rename(columns={"1 queries": "1 query"})
+def _accuracy_cell(accuracy: float) -> str:
+    return "-" if math.isnan(accuracy) else rate_words(accuracy)
 
 
-def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
-    """Draw expected accuracy against the number of queries; returns the figure's caption."""
-    table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
-    panels = {eps: f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in sorted(set(table["total_eps"]))}
-    table["panel"] = [panels[eps] for eps in table["total_eps"]]
+def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -> str:
+    """Draw expected accuracy against the number of queries; return the figure's caption.
+
+    Args:
+        offers: ``offer_table``.
+    """
+    points = offers.rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
+    panels = {eps: f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in sorted(set(points["total_eps"]))}
+    points["panel"] = [panels[eps] for eps in points["total_eps"]]
     accuracy_by_queries(
         record,
         FIGURE,
-        table,
+        points,
         noise_free=planned.evidence.accuracy,
         majority=planned.evidence.majority,
         order=list(panels.values()),
@@ -198,42 +213,48 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> str:
 
 
 def plan_report(
-    dataset: str,
-    queries: str,
-    advice: Iterable[str],
-    planned: Plan,
-    conditions: tuple[Condition, ...],
-    caption: str,
     record: RunRecord,
+    opened: OpenedRun,
+    planned: Plan,
+    advice: Sequence[str],
     quality: Quality,
+    caption: str,
+    accuracies: str,
 ) -> str:
-    """report.md of a plan.
+    """Return report.md of a plan.
 
     Args:
         advice: what to use, and what it gives.
         caption: of the figure.
+        accuracies: the table of ``accuracy_cells``, as Markdown.
     """
-    evidence, always = planned.evidence, rate_words(planned.evidence.majority)
-    offered = {offer.mechanism for offer in planned.offers}
-    first_order = "".join(
-        f"; that of {name} is to first order in its noise"
-        for name, method in planned.methods.items()
-        if method.name == "first order" and name in offered
-    )
+    dataset = opened.dataset.name
+    nominal = rate_words(planned.evidence.accuracy)
+    always = rate_words(planned.evidence.majority)
     return document(
         f"# What private answers would cost: {plain(dataset)}",
         f"**{plain(quality.verdict or plan_words.verdict(planned))}**",
-        [f"accuracy without noise {rate_words(evidence.accuracy)}; the same answer to all: {always}", *advice],
+        [f"accuracy without noise {nominal}; the same answer to all: {always}", *advice],
         *figures_section(dataset, {FIGURE: caption}),
         "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
-        f"{plain(queries)}, which are taken to be public{first_order}. Nothing was released. The plan "
-        "itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice "
-        "that looked at private data, unless what was trained to make the plan is public too.",
+        f"{plain(opened.trained.words)}, which are taken to be public{_first_order(planned)}. Nothing was released. The "
+        "plan itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a "
+        "choice that looked at private data, unless what was trained to make the plan is public too.",
         record.standings,
         "## Accuracy by total budget and number of queries",
-        markdown_table(*cells(planned, quality.majority)),
+        accuracies,
         *quality_section(quality),
-        *conditions_section(conditions),
+        *conditions_section(opened.conditions),
         "## Setting",
         setting_section(record.config),
     )
+
+
+def _first_order(planned: Plan) -> str:
+    """Return which accuracies were worked out to first order in a mechanism's noise."""
+    offered = {offer.mechanism for offer in planned.offers}
+    text = ""
+    for name, method in planned.methods.items():
+        if method.name == "first order" and name in offered:
+            text += f"; that of {name} is to first order in its noise"
+    return text

@@ -1,6 +1,6 @@
-"""What is told of a model's quality: for the data owner alone."""
+"""What records and consoles show of a model's quality, which is for the data owner alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,10 @@ from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.quality import Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt_cli.report.record import RunRecord
 
-KS = (1, 5, 20, 100)  # certified shares are told at these
-
-
-SHOWN = 20  # rows on the console
+KS = (1, 5, 20, 100)  # at which certified shares are shown
+CONSOLE_K = 20  # the one of them that the console shows
+CONSOLE_ROWS = 20
+NO_BREAK = "\u00a0"  # an interval stays in one line
 
 
 def judge(
@@ -27,7 +27,7 @@ def judge(
     prediction: np.ndarray,
     distance: np.ndarray | None,
 ) -> Judged:
-    """What a model says of some records.
+    """Return some records together with what a model says of them.
 
     Args:
         records: what they are, in words.
@@ -35,75 +35,112 @@ def judge(
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
     """
-    classes, scores = model.problem.dataset.classes, model.margins(queries.features)
-    return Judged(classes, records, labels, prediction, scores, distance, queries.groups, _told(model.problem.settings))
+    classes = model.problem.dataset.classes
+    scores = model.margins(queries.features)
+    ks = _ks_of_shares(model.problem.settings)
+    return Judged(classes, records, labels, prediction, scores, distance, queries.groups, ks)
 
 
-def _told(settings: Settings) -> tuple[int, ...]:
-    """At which k certified shares are told: round ones, of the grid and with its end where that bounds what is known."""
-    ks = settings.kgrid.ks
+def _ks_of_shares(settings: Settings) -> tuple[int, ...]:
+    """Return at which k certified shares are shown.
+
+    These are round ones. Where a grid bounds what is known, they are those of its k that are
+    round, and its end if it lies below the last round one.
+    """
     if settings.ensemble.members > 1 or settings.certificate.covers_every_k:
         return KS
-    return tuple(k for k in ks if k in KS or (k == ks[-1] and k < KS[-1]))
+    grid = settings.kgrid.ks
+    end = grid[-1]
+    ks = [k for k in grid if k in KS]
+    if end < KS[-1] and end not in KS:
+        ks.append(end)
+    return tuple(ks)
 
 
 def write_quality(record: RunRecord, judged: Judged, prefix: str = "") -> Quality:
-    """tables/quality.csv and the metrics.
+    """Write tables/quality.csv and the metrics of a model's quality.
 
     Args:
         prefix: of the metrics' names.
     """
     quality = Quality.of(judged)
     record.table("quality", pd.DataFrame([quality_row(group) for group in quality.groups]))
-    record.add_metrics(**quality_metrics(quality, prefix))
+    record.add_metrics(**_quality_metrics(quality, prefix))
     return quality
 
 
 def quality_row(group: Subgroup) -> dict[str, object]:
-    """Each share with the ends of its interval."""
+    """Return a group's row of tables/quality.csv: each share with the ends of its interval."""
     shares = {
         "majority": group.majority,
         "accuracy_or_recall": group.accuracy,
         "precision": group.precision,
         "auc": group.auc,
     }
-    shares |= {f"certified_k{k}": estimate for k, estimate in group.certified.items()}
-    shares |= {f"certified_and_right_k{k}": estimate for k, estimate in group.held.items()}
-    row: dict[str, object] = {"column": group.column, "value": group.value, "class": group.label, "records": group.records}
-    for name, estimate in shares.items():
-        row |= {name + end: estimate and getattr(estimate, end[1:] or "value") for end in ("", "_low", "_high")}
-    return row | {"stable_distance_median": group.distance}
+    for k, estimate in group.certified.items():
+        shares[f"certified_k{k}"] = estimate
+    for k, estimate in group.held.items():
+        shares[f"certified_and_right_k{k}"] = estimate
+    row: dict[str, object] = {
+        "column": group.column,
+        "value": group.value,
+        "class": group.label,
+        "records": group.records,
+    }
+    for name, known in shares.items():
+        row |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+        if known is not None:
+            row |= _interval(name, known)
+    row["stable_distance_median"] = group.distance
+    return row
 
 
-def quality_metrics(quality: Quality, prefix: str = "") -> dict[str, float | int | str]:
-    """Flat numbers; what is not known is left out."""
+def _interval(name: str, estimate: RateEstimate) -> dict[str, float]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def _quality_metrics(quality: Quality, prefix: str) -> dict[str, float | int | str]:
+    """Return flat numbers about all records; what is not known is left out."""
     whole = quality.whole
     metrics: dict[str, float | int | str] = {}
-    for name, estimate in (("accuracy", whole.accuracy), ("auc", whole.auc)):
-        if estimate is not None:
-            ends = {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-            metrics |= {name: estimate.value, **ends}
+    if whole.accuracy is not None:
+        metrics |= _interval("accuracy", whole.accuracy)
+    if whole.auc is not None:
+        metrics |= _interval("auc", whole.auc)
     if whole.majority is not None and quality.balanced is not None:
-        metrics |= {"majority_rate": whole.majority.value, "balanced_accuracy": quality.balanced}
-    metrics |= {"constant": int(quality.constant)} | ({"verdict": quality.verdict} if quality.verdict else {})
-    metrics |= {f"certified_fraction_k{k}": estimate.value for k, estimate in whole.certified.items()}
+        metrics["majority_rate"] = whole.majority.value
+        metrics["balanced_accuracy"] = quality.balanced
+    metrics["constant"] = int(quality.constant)
+    if quality.verdict:
+        metrics["verdict"] = quality.verdict
+    for k, estimate in whole.certified.items():
+        metrics[f"certified_fraction_k{k}"] = estimate.value
     return {prefix + name: value for name, value in metrics.items()}
 
 
 def say_quality(console: Console, quality: Quality) -> None:
-    """The table, for which the verdict is said before anything else."""
-    groups = [group for group in quality.groups if group.column is None or group.label is None]
-    columns, rows = _cells(quality, groups, console_columns=True)
-    whole, always = quality.whole, f"; always answering '{quality.majority}': " if quality.majority else ""
-    title = f"{quality.records}: accuracy {whole.accuracy}{always}" if whole.accuracy else f"{quality.records}, unlabelled"
-    title += rate_words(whole.majority.value) if whole.majority else ""
-    console.table(title, columns, rows[:SHOWN])
-    if len(rows) > SHOWN:
-        console.say(f"{len(rows) - SHOWN} more groups: tables/quality.csv")
+    """Print the table of groups; its caller prints the verdict before anything else."""
+    whole = quality.whole
+    title = f"{quality.records}, unlabelled"
+    if whole.accuracy is not None and whole.majority is not None:
+        constant = f"always answering '{quality.majority}': {rate_words(whole.majority.value)}"
+        title = f"{quality.records}: accuracy {whole.accuracy}; {constant}"
+    groups = [group for group in quality.groups if not _is_class_of_subgroup(group)]
+    ks = [*whole.certified]
+    shown_ks = [CONSOLE_K] if CONSOLE_K in ks else ks[-1:]
+    columns, rows = _table(quality, groups, shown_ks, space="\n")  # a heading has two lines
+    console.table(title, columns, rows[:CONSOLE_ROWS])
+    if len(rows) > CONSOLE_ROWS:
+        console.say(f"{len(rows) - CONSOLE_ROWS} more groups: tables/quality.csv")
+
+
+def _is_class_of_subgroup(group: Subgroup) -> bool:
+    return group.column is not None and group.label is not None
 
 
 def quality_section(quality: Quality) -> list[str]:
-    columns, rows = _cells(quality, quality.groups)
+    """Return the part of a page that says how good a model is: its title, what it shows, a table."""
+    columns, rows = _table(quality, quality.groups, quality.whole.certified, space=" ")
     of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
     return [
         "## How good it is, and for whom",
@@ -115,27 +152,40 @@ def quality_section(quality: Quality) -> list[str]:
     ]
 
 
-def _cells(
-    quality: Quality, groups: Sequence[Subgroup], console_columns: bool = False
+def _table(
+    quality: Quality, groups: Sequence[Subgroup], ks: Iterable[int], space: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(the names of the columns, the cells of each group)."""
-    space = "\n" if console_columns else " "  # the console has two lines for a heading
-    ks = list(quality.whole.certified)
-    ks = [k for k in ks if k == 20] or ks[-1:] if console_columns else ks
-    shares: list[tuple[str, list[RateEstimate | None]]] = [
-        (f"accuracy,{space}recall", [group.accuracy for group in groups]),
-        ("AUC", [group.auc for group in groups]),
-        *((f"certified{space}k = {k}", [group.certified.get(k) for group in groups]) for k in ks),
-    ]
-    known = [(name, cells) for name, cells in shares if any(cells)]
-    majority = ["-" if group.majority is None else rate_words(group.majority.value) for group in groups]
-    rows = []
-    for at, group in enumerate(groups):
-        # Brackets are no link, and an interval stays in one line.
-        cells = [Markdown(e.with_interval("\u00a0")) if (e := estimates[at]) else "-" for _, estimates in known]
-        distance = [] if group.distance is None else [f"{group.distance:g}"]
-        constant = [majority[at]] if quality.majority else []
-        rows.append((group.name, f"{group.records:,}", *constant, *cells, *distance))
-    distances = (f"median{space}distance",) if quality.whole.distance is not None else ()
-    always = ("majority",) if quality.majority else ()
-    return ("", "records", *always, *(name for name, _ in known), *distances), rows
+    """Return the names of the columns and a row of cells for each group.
+
+    Columns of which nothing is known for any group are left out.
+
+    Args:
+        ks: at which certified shares are shown.
+        space: what parts the words of a heading.
+    """
+    columns = {"": [group.name for group in groups]}
+    columns["records"] = [f"{group.records:,}" for group in groups]
+    if quality.majority:
+        columns["majority"] = [_rate_cell(group.majority) for group in groups]
+    shares = {
+        f"accuracy,{space}recall": [group.accuracy for group in groups],
+        "AUC": [group.auc for group in groups],
+    }
+    for k in ks:
+        shares[f"certified{space}k = {k}"] = [group.certified.get(k) for group in groups]
+    for name, estimates in shares.items():
+        if any(estimates):
+            columns[name] = [_estimate_cell(estimate) for estimate in estimates]
+    if quality.whole.distance is not None:
+        columns[f"median{space}distance"] = [f"{group.distance:g}" for group in groups]
+    return tuple(columns), list(zip(*columns.values(), strict=True))
+
+
+def _rate_cell(estimate: RateEstimate | None) -> str:
+    return "-" if estimate is None else rate_words(estimate.value)
+
+
+def _estimate_cell(estimate: RateEstimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return Markdown(estimate.with_interval(NO_BREAK))  # its brackets are no link

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from agt.errors import counted, few
 from agt.numeric import upward
+from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark, sentences
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain
-from agt_cli.unlearn.account import Earlier, ErasureReport, Place
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
-SHOWN = 8  # earlier answers that are named one by one; the void ones first
+NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = "bound on the norm of the gradient that removals and the optimiser left"
 METHOD_WORDS = {
     "newton": "certified removal (a Newton step)",
@@ -26,109 +27,149 @@ REQUESTS = {
 
 
 def headline(account: ErasureReport) -> str:
-    """What happened, in one line."""
-    asked, removal = account.asked, account.removal
-    now = (
-        f"{counted(asked.people + asked.untrained, 'person', 'people')} asked" if asked.people or not asked.pending else ""
-    )
-    if asked.untrained:
-        now += f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
-    before = f"{counted(asked.pending, 'person', 'people')} had asked before" if asked.pending else ""
-    people = ", and ".join(filter(None, (now, before)))
+    """Return in one line what happened."""
+    people = _who_asked(account.asked)
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
+    removal = account.removal
     method = removal.promise.method
     how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
     return f"{people}: {counted(removal.records, 'record')} removed from the run, by {how}"
 
 
+def _who_asked(asked: Asked) -> str:
+    """Return how many people asked in this command, and how many had asked before it."""
+    parts = []
+    if asked.people or not asked.pending:
+        now = f"{counted(asked.people + asked.untrained, 'person', 'people')} asked"
+        if asked.untrained:
+            now += f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
+        parts.append(now)
+    if asked.pending:
+        parts.append(f"{counted(asked.pending, 'person', 'people')} had asked before")
+    return ", and ".join(parts)
+
+
 def summary(account: ErasureReport) -> dict[str, str]:
-    """What an account says, in a line each."""
-    asked, removal, sweep = account.asked, account.removal, account.sweep
-    promise, budget = removal.promise, removal.budget
-    rows = {"asked": f"{asked.time[:19].replace('T', ' ')} UTC, by {asked.by}; {counted(asked.records, 'record')}"}
-    what = (
-        "exact"
-        if promise.exact
-        else f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g} from never having seen them"
-    )
-    if promise.within is not None:
-        what += f" up to a distance of {upward(promise.within)} (l2, weights)"
-    void = sum(not fact.held for fact in promise.assumptions)
-    rests = f"; {counted(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
-    rows["guaranteed"] = f"{'NOT PROVED; as published: ' if void else ''}{what}, {REQUESTS[promise.requests]}{rests}"
-    training = ""
+    """Return what an account says, a line for each of its parts."""
+    asked = account.asked
+    time = f"{asked.time[:19].replace('T', ' ')} UTC"
+    rows = {
+        "asked": f"{time}, by {asked.by}; {counted(asked.records, 'record')}",
+        "guaranteed": _guaranteed(account.removal.promise),
+        "took": f"{account.removal.seconds:.3g} s",
+    }
     if account.updated and account.training is not None:
-        training = f"; training the run took {account.training:.3g} s"
-    rows["took"] = f"{removal.seconds:.3g} s{training}"
+        rows["took"] += f"; training the run took {account.training:.3g} s"
     if account.waiting is not None:
-        distance = account.waiting.distance
-        rest = f"only queries whose stable distance is at least {distance} are answered, the others abstain"
-        rows["until the next update"] = f"(agt unlearn run=...) {rest if distance else 'no query is answered'}"
+        rows["until the next update"] = f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
     if account.abstained or (account.abstained is not None and account.updated):
         rows["abstained while requests were pending"] = counted(account.abstained, "query", "queries")
+    budget = account.removal.budget
     if budget is not None:
-        left = budget.total - budget.spent
-        rows["removal budget"] = f"{left:.4g} of {budget.total:.4g} left ({BUDGET_UNIT})"
-    stand, void_ones = ({each.name for each in account.earlier if each.stands is stands} for stands in (True, False))
-    counts = {"stand": stand - void_ones, "void": void_ones - stand, "stand in part": stand & void_ones}
-    told = ", ".join(f"{len(names)} {words}" for words, names in counts.items() if names)
-    rows["earlier answers"] = told or "none was found beside the run"
-    rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
-    if sweep is not None:
-        found = sum(place.found for place in sweep.places)
-        places = list[Remark]()
-        for place in sweep.places:
-            if place.place not in places:
-                places.append(place.place)
-        rows["traces"] = f"{found or 'none'} found in {few(sentences(tuple(places)))}"
-        not_searched = [remark for remark in sweep.unlooked if remark.code == "files_beside_runs"]
-        rows["traces"] += "".join(f"; {remark.sentence}" for remark in not_searched)
+        left = f"{budget.total - budget.spent:.4g} of {budget.total:.4g} left"
+        rows["removal budget"] = f"{left} ({BUDGET_UNIT})"
+    rows["earlier answers"] = _earlier_counts(account.earlier)
+    if account.sweep is not None:
+        rows["traces"] = _traces(account.sweep)
+    elif account.updated:
+        rows["traces"] = "not looked for"
+    else:
+        rows["traces"] = "not looked for, as nothing is removed yet"
     return rows
 
 
+def _guaranteed(promise: Promise) -> str:
+    """Return what is promised, for which requests, and how many of its assumptions do not hold."""
+    promised = "exact"
+    if not promise.exact:
+        bounds = f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g}"
+        promised = f"{bounds} from never having seen them"
+    if promise.within is not None:
+        promised += f" up to a distance of {upward(promise.within)} (l2, weights)"
+    promised += f", {REQUESTS[promise.requests]}"
+    void = sum(not fact.held for fact in promise.assumptions)
+    if not void:
+        return promised
+    not_held = counted(void, "assumption does", "assumptions do")
+    return f"NOT PROVED; as published: {promised}; {not_held} NOT hold"
+
+
+def _answered_meanwhile(waiting: Waiting) -> str:
+    """Return which queries are answered while requests are pending."""
+    if waiting.distance is None:
+        return "no query is answered"
+    return f"only queries whose stable distance is at least {waiting.distance} are answered, the others abstain"
+
+
+def _earlier_counts(earlier: Sequence[Earlier]) -> str:
+    """Return how many earlier answers may be relied on; one folder may hold some of both kinds."""
+    standing = {answer.name for answer in earlier if answer.stands}
+    void = {answer.name for answer in earlier if not answer.stands}
+    counts = {
+        "stand": len(standing - void),
+        "void": len(void - standing),
+        "stand in part": len(standing & void),
+    }
+    parts = [f"{count} {words}" for words, count in counts.items() if count]
+    return ", ".join(parts) if parts else "none was found beside the run"
+
+
+def _traces(search: TraceSearch) -> str:
+    """Return how many traces were found, in which places, and what could not be searched."""
+    found = sum(place.found for place in search.places)
+    places = list[Remark]()
+    for place in search.places:
+        if place.place not in places:
+            places.append(place.place)
+    words = f"{found if found else 'none'} found in {few(sentences(tuple(places)))}"
+    for remark in search.unlooked:
+        if remark.code == "files_beside_runs":
+            words += f"; {remark.sentence}"
+    return words
+
+
 def account_lines(account: ErasureReport) -> Iterator[str]:
-    """The summary for the console, a line each; the page has the rest."""
-    state = account.state
+    """Yield the summary for the console, a line each; the page has the rest."""
     yield headline(account)
-    yield from (f"{name}: {text}" for name, text in summary(account).items())
-    yield f"state: {state.before[:19]}... -> {state.after[:19]}...; request log {state.log[:24]}..."
+    for name, text in summary(account).items():
+        yield f"{name}: {text}"
+    state = account.state
+    digests = f"{state.before[:19]}... -> {state.after[:19]}..."
+    yield f"state: {digests}; request log {state.log[:24]}..."
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
-    """What is not as it should be, for the console, indented."""
-    places = account.sweep.places if account.sweep else ()
-    yield from (f"  - NOT HELD: {fact.sentence}" for fact in account.removal.promise.assumptions if not fact.held)
-    yield from (f"  - void: {earlier.name}: {earlier.why}" for earlier in _named(account) if not earlier.stands)
-    yield from (f"  - FOUND {place.found} in {place.place.sentence}: {_found(place)}" for place in places if place.found)
+    """Yield what is not as it should be, for the console, indented."""
+    for fact in account.removal.promise.assumptions:
+        if not fact.held:
+            yield f"  - NOT HELD: {fact.sentence}"
+    for earlier in _named(account):
+        if not earlier.stands:
+            yield f"  - void: {earlier.name}: {earlier.why}"
+    for place in _places(account):
+        if place.found:
+            yield f"  - FOUND {place.found} in {place.place.sentence}: {_found(place)}"
 
 
 def account_markdown(account: ErasureReport) -> str:
-    """report.md of an erasure: one page."""
-    state, sweep, earlier = account.state, account.sweep, account.earlier
-    facts = [(fact.words, _strong(fact.standing)) for fact in account.removal.promise.assumptions]
-    answers = [(each.name, _strong("stands" if each.stands else "void"), each.why) for each in _named(account)]
-    places = [
-        (place.place.sentence, str(place.files), _strong(place.found), _found(place))
-        for place in (sweep.places if sweep else ())
-    ]
+    """Return report.md of an erasure: one page."""
+    state = account.state
+    removal = account.removal
     return document(
         f"# Erasure: {plain(state.run)}",
         f"**{plain(headline(account))}.**",
-        [f"{name}: {words}" for name, words in summary(account).items()],
+        [f"{name}: {text}" for name, text in summary(account).items()],
         "## What was done",
-        account.removal.sentences,
+        removal.sentences,
         "## What holds",
-        account.removal.promise.sentences,
-        markdown_table(("it rests on", "which is"), facts) if facts else "",
+        removal.promise.sentences,
+        _assumptions_table(removal.promise),
         "## What was answered before",
-        markdown_table(("made before", "now", "why"), answers) if answers else "Nothing was found beside the run.",
-        f"And {len(earlier) - len(answers)} more: account.json names them all." if len(answers) < len(earlier) else "",
+        *_earlier_blocks(account),
         "## What is left of them",
-        markdown_table(("where", "looked at", "found", "what was seen"), places) if places else "Nobody looked for traces.",
-        "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:" if sweep else "",
-        sentences(sweep.unlooked) if sweep else "",
+        *_search_blocks(account),
         "## What this account does not show",
         sentences(account.outside),
         "## To check it",
@@ -138,8 +179,48 @@ def account_markdown(account: ErasureReport) -> str:
     )
 
 
+def _assumptions_table(promise: Promise) -> str:
+    if not promise.assumptions:
+        return ""
+    rows = [(fact.words, _strong(fact.standing)) for fact in promise.assumptions]
+    return markdown_table(("it rests on", "which is"), rows)
+
+
+def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
+    """Yield the table of earlier answers, and how many it leaves out."""
+    rows = []
+    for answer in _named(account):
+        standing = _strong("stands" if answer.stands else "void")
+        rows.append((answer.name, standing, answer.why))
+    if not rows:
+        yield "Nothing was found beside the run."
+        return
+    yield markdown_table(("made before", "now", "why"), rows)
+    if len(account.earlier) > len(rows):
+        yield f"And {len(account.earlier) - len(rows)} more: account.json names them all."
+
+
+def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
+    """Yield the table of what was found where, and what was not looked at."""
+    rows = []
+    for place in _places(account):
+        found = _strong(place.found)
+        rows.append((place.place.sentence, str(place.files), found, _found(place)))
+    if rows:
+        yield markdown_table(("where", "looked at", "found", "what was seen"), rows)
+    else:
+        yield "Nobody looked for traces."
+    if account.sweep is not None:
+        yield "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:"
+        yield sentences(account.sweep.unlooked)
+
+
 def _strong(value: object) -> Markdown:
     return Markdown(f"**{value}**")
+
+
+def _places(account: ErasureReport) -> tuple[Place, ...]:
+    return account.sweep.places if account.sweep is not None else ()
 
 
 def _found(place: Place) -> str:
@@ -147,5 +228,5 @@ def _found(place: Place) -> str:
 
 
 def _named(account: ErasureReport) -> Sequence[Earlier]:
-    """The void ones first."""
-    return sorted(account.earlier, key=lambda earlier: earlier.stands)[:SHOWN]
+    """Return the earlier answers that are named one by one, the void ones first."""
+    return sorted(account.earlier, key=lambda earlier: earlier.stands)[:NAMED_ANSWERS]

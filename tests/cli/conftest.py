@@ -69,6 +69,21 @@ def process(tmp_path: Path) -> Agt:
     return run
 
 
+@pytest.fixture(scope="session")
+def trained_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, tuple[str, ...]], Path]:
+    """The folder of a run of that name with these settings, trained when first asked for; no test changes it."""
+    home, folders = tmp_path_factory.mktemp("trained"), dict[tuple[str, tuple[str, ...]], Path]()
+
+    def folder(name: str, settings: tuple[str, ...]) -> Path:
+        if (name, settings) not in folders:
+            path = home / f"{len(folders)}_{name.replace(' ', '_')}"
+            assert main(["train", *settings, f"hydra.run.dir={path}", "-q", "--json"]) == 0
+            folders[name, settings] = path
+        return folders[name, settings]
+
+    return folder
+
+
 @pytest.fixture
 def home(finished_runs: FinishedRuns) -> Path:
     """Where two training runs lie that no test changes: home/box and home/linear."""

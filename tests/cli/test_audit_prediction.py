@@ -9,7 +9,6 @@ import pytest
 
 from agt.mechanisms.mechanism import Mechanism
 from agt_audit.prediction import Stage
-from agt_cli.cli import main
 
 from .conftest import Agt, Said
 
@@ -31,16 +30,9 @@ ADVERSARIES = ["natural records, natural query", "natural records, chosen query"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The folder of a finished training run by its name in RUNS, trained when first asked for."""
-    home = tmp_path_factory.mktemp("trained")
-
-    def folder(name: str) -> Path:
-        if not (home / name).exists():
-            assert main(["train", *RUNS[name], f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
-        return home / name
-
-    return folder
+def run(trained_as: Callable[..., Path]) -> Run:
+    """The folder of a finished training run by its name in RUNS."""
+    return lambda name: trained_as(name, RUNS[name])
 
 
 @pytest.fixture

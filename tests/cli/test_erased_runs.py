@@ -17,7 +17,6 @@ from agt.data.records import Records
 from agt.errors import CheckError
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
-from agt_cli.cli import main
 from agt_cli.report.opening import open_run
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import prepare
@@ -41,18 +40,10 @@ TABLE = (
 )
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training run that every test has a copy of."""
-    folder = tmp_path_factory.mktemp("made") / "run"
-    assert main(("train", *CERTIFIED, f"hydra.run.dir={folder}", "-q", "--json")) == 0
-    return folder
-
-
 @pytest.fixture
-def run(agt: Agt, made: Path) -> Path:
-    shutil.copytree(made, "run")
-    return Path("run")
+def run(agt: Agt, trained_as: Callable[..., Path]) -> Path:
+    """A copy of a training run."""
+    return Path(shutil.copytree(trained_as("certified", CERTIFIED), "run"))
 
 
 def certified(agt: Agt, *more: str, run: str = "run") -> tuple[dict[str, Any], pd.DataFrame]:

@@ -10,6 +10,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from agt.data.table import Columns
+from agt_cli.cli import main
+from agt_cli.commands import start
 
 from .conftest import Agt
 from .test_start import shop
@@ -18,10 +20,23 @@ from .test_verify import Edit, problems, tamper
 BUDGET = ("total.eps=4", "total.delta=1e-5")
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where agt start was run on a table of which nothing is public."""
+    folder = tmp_path_factory.mktemp("started")
+    shop(folder / "shop.csv", rows=3000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(start, "others", lambda node: {})  # the usual learners take longer than agt's
+        answers = ("label=churn", "id=member", "public=no", "purpose=answers", "eps=5")
+        assert main(["start", "shop.csv", *answers, "-q"]) == 0
+    return folder
+
+
 @pytest.fixture
-def table(agt: Agt, tmp_path: Path) -> Path:
-    shop(tmp_path / "shop.csv", rows=3000)
-    agt("start", "shop.csv", "label=churn", "id=member", "public=no", "purpose=answers", "eps=5", "-q").ended(0)
+def table(agt: Agt, tmp_path: Path, started: Path) -> Path:
+    """The data set that agt start wrote, in a copy of its folder."""
+    shutil.copytree(started, tmp_path, dirs_exist_ok=True)
     return tmp_path / "conf" / "dataset" / "shop.yaml"
 
 

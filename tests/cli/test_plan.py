@@ -26,16 +26,9 @@ ONE = ("eps=[1]", "queries=[1]", "mechanisms=[smooth_cauchy]")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a finished training run by its name, trained when first asked for."""
-    home = tmp_path_factory.mktemp("plans")
-
-    def folder(name: str) -> Path:
-        if not (home / name).exists():
-            assert main(["train", *RUNS[name], f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
-        return home / name
-
-    return folder
+def run(trained_as: Callable[..., Path]) -> Callable[[str], Path]:
+    """The folder of a finished training run by its name in RUNS."""
+    return lambda name: trained_as(name, RUNS[name])
 
 
 @pytest.fixture(scope="module")

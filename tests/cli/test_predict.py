@@ -8,8 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from agt_cli.cli import main
-
 from .conftest import Agt, Said
 
 BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "compute.kernel=reference")
@@ -41,17 +39,9 @@ Run = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The folder of a finished training run by its name in RUNS, trained when first asked for."""
-    home = tmp_path_factory.mktemp("trained")
-
-    def folder(name: str) -> Path:
-        path = home / name.replace(" ", "_")
-        if not path.exists():
-            assert main(["train", *RUNS[name], f"hydra.run.dir={path}", "-q", "--json"]) == 0
-        return path
-
-    return folder
+def run(trained_as: Callable[..., Path]) -> Run:
+    """The folder of a finished training run by its name in RUNS."""
+    return lambda name: trained_as(name, RUNS[name])
 
 
 @pytest.fixture

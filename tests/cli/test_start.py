@@ -174,7 +174,7 @@ def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(
 
 
 def test_at_a_terminal_five_questions_and_few_words(tmp_path: Path) -> None:
-    shop(tmp_path / "t.csv")
+    shop(tmp_path / "t.csv", 300)
     terminal, other = pty.openpty()
     line = [sys.executable, "-m", "agt_cli", "start", "t.csv", "-q"]
     seen, answers = "", ["", "", "sometimes", "yes", "", "2"]

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from agt.data.blobs import Blobs
 from agt.errors import CheckError
 from agt.store import MANIFEST_FILE as MANIFEST
-from agt_cli.cli import main
 from agt_cli.report.finished import COMMIT, Run
 from agt_cli.runs.pending import ABSTAINED_FILE
 
@@ -20,18 +20,10 @@ from .conftest import TINY, Agt, Said
 IDS = [str(name) for name in Blobs(center=1.25, std=0.35, n_train=80).load().train.ids]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training run that every test has a copy of."""
-    folder = tmp_path_factory.mktemp("made") / "run"
-    assert main(("train", *TINY, "training.chosen_on=public", f"hydra.run.dir={folder}", "-q", "--json")) == 0
-    return folder
-
-
 @pytest.fixture
-def run(agt: Agt, made: Path) -> Path:
-    shutil.copytree(made, "run")
-    return Path("run")
+def run(agt: Agt, trained_as: Callable[..., Path]) -> Path:
+    """A copy of a training run."""
+    return Path(shutil.copytree(trained_as("tiny", (*TINY, "training.chosen_on=public")), "run"))
 
 
 def unlearn(agt: Agt, *more: str, rows: range | None = None) -> Said:
@@ -50,14 +42,14 @@ def manifest(run: Path) -> bytes:
     return (run / MANIFEST).read_bytes()
 
 
-def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, made: Path) -> None:
+def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, run: Path) -> None:
     """Whoever puts it back would answer from the erased people's records again."""
-    run = Path(shutil.copytree(made, "outputs/train/a"))
+    before, run = run, Path(shutil.copytree(run, "outputs/train/a"))
     Path("ids.txt").write_text("\n".join(IDS[:2]))
     assert agt("unlearn", f"run={run}", "ids=ids.txt", "-q").code == 0
     assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
     shutil.move(run, "after")
-    shutil.copytree(made, run)
+    shutil.copytree(before, run)
     said = "erasure 1 replaced this state"
     for line in (
         "certify",

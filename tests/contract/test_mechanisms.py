@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from itertools import combinations, pairwise
+from math import lcm
 from typing import Any, ClassVar
 
 import mpmath
@@ -63,66 +64,69 @@ def usual(kind: Kind) -> Mechanism:
 
 # -- privacy, event by event ---------------------------------------------------------------------------------------------
 
-State = tuple[Fraction, ...]  # the probability of each label
+State = tuple[int, ...]  # the probability of each label, in units of one over an integer
 
 
-def states(flips: Sequence[Fraction], classes: int) -> Iterator[tuple[State, State]]:
+def states(flips: Sequence[Fraction], classes: int, units: int) -> Iterator[tuple[State, State]]:
     """The distributions of every pair of neighbours, up to renaming labels: (0, L) and (0, L+1); (0, 0) and (1, 0)."""
 
     def at(label: int, flip: Fraction) -> State:
-        return tuple(1 - flip if c == label else flip / (classes - 1) for c in range(classes))
+        wrong = flip.numerator * (units // flip.denominator)
+        return tuple(units - wrong if c == label else wrong // (classes - 1) for c in range(classes))
 
     yield at(0, flips[0]), at(1, flips[0])
     for here, there in pairwise(flips):
-        yield at(0, here), at(0, there)
+        if here != there:  # equal states break nothing
+            yield at(0, here), at(0, there)
 
 
 def violations(flips: Sequence[Fraction], classes: int, guarantee: Guarantee) -> int:
     """How many (pair, direction, event) break the guarantee."""
-    holds = gaussian_holds(guarantee.mu) if isinstance(guarantee, GaussianDP) else ratio_holds(guarantee)
+    units = lcm(*(flip.denominator for flip in flips)) * (classes - 1)
+    holds = (gaussian_holds if isinstance(guarantee, GaussianDP) else ratio_holds)(guarantee, units)
     events = [e for size in range(1, classes) for e in combinations(range(classes), size)]
     count = 0
-    for one, other in states(flips, classes):
+    for one, other in states(flips, classes, units):
         for event in events:
             p, q = sum(one[c] for c in event), sum(other[c] for c in event)
             count += (not holds(p, q)) + (not holds(q, p))
     return count
 
 
-def ratio_holds(guarantee: PureDP | ApproximateDP):
+def ratio_holds(guarantee: PureDP | ApproximateDP, units: int):
     """eps and delta as doubles and as the decimals that they print as: whichever is less."""
     delta = float(getattr(guarantee, "delta", 0.0))
     with mpmath.workdps(120):
         eps = min(mpmath.mpf(guarantee.eps), mpmath.mpf(repr(float(guarantee.eps))))
         exact = mpmath.exp(eps) * (1 - mpmath.mpf(10) ** -100)
         ratio = int(mpmath.floor(exact * mpmath.mpf(2) ** 350))
-    slack = min(Fraction(delta), Fraction(repr(delta))) * 2**350
+    slack = min(Fraction(delta), Fraction(repr(delta))) * units * 2**350
 
-    def holds(p: Fraction, q: Fraction) -> bool:
-        """p <= exp(eps) q + delta, cleared of denominators."""
-        left = (p.numerator << 350) * q.denominator - ratio * q.numerator * p.denominator
-        return left * slack.denominator <= slack.numerator * p.denominator * q.denominator
+    def holds(p: int | Fraction, q: int | Fraction) -> bool:
+        """p <= exp(eps) q + delta."""
+        return (p * 2**350 - ratio * q) * slack.denominator <= slack.numerator
 
     return holds
 
 
-def gaussian_holds(mu: float):
+def gaussian_holds(guarantee: GaussianDP, units: int):
     """mu as a double and as the decimal that it prints as: whichever is less."""
-    cache: dict[Fraction, mpmath.mpf] = {}
+    mu, cache = guarantee.mu, dict[int, mpmath.mpf]()
 
-    def z(p: Fraction) -> mpmath.mpf:
+    def z(p: int) -> mpmath.mpf:
         """Phi^-1(p) by Newton's method; the smaller of p and 1 - p, so that nothing cancels."""
-        if p > Fraction(1, 2):
-            return -z(1 - p)
+        if 2 * p > units:
+            return -z(units - p)
         if p not in cache:
-            exact = mpmath.mpf(p.numerator) / p.denominator
-            x = mpmath.mpf(float(ndtri(float(p))))
-            for _ in range(7):
-                x -= (mpmath.ncdf(x) - exact) / mpmath.npdf(x)
+            exact = mpmath.mpf(p) / units
+            x, step = mpmath.mpf(float(ndtri(p / units))), mpmath.mpf(1)
+            while abs(step) > mpmath.mpf(10) ** -42:  # a step errs by about its square, so the last by 10^-80
+                step = (mpmath.ncdf(x) - exact) / mpmath.npdf(x)
+                x -= step
             cache[p] = x
         return cache[p]
 
-    def holds(p: Fraction, q: Fraction) -> bool:
+    def holds(p: int, q: int) -> bool:
         with mpmath.workdps(90):
             return z(p) - z(q) <= min(mpmath.mpf(mu), mpmath.mpf(repr(mu)))
 
@@ -360,7 +364,7 @@ def test_an_even_ensemble_changes_its_label_between_counts_0_and_2() -> None:
     for eps in BUDGETS:
         mechanism = NoisyArgmax(eps=eps)
         tie, two = mechanism.exact_flip(0), mechanism.exact_flip(2)
-        holds = ratio_holds(PureDP(eps))
+        holds = ratio_holds(PureDP(eps), units=1)
         for p, q in ((1 - tie, two), (tie, 1 - two)):  # label 0, then label 1
             assert holds(p, q)
             assert holds(q, p)

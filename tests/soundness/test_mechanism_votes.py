@@ -262,11 +262,11 @@ def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(moves
     laws = {counts: law(counts, eps / (2 * moves)) for counts in everyone}
     losses = [np.log(laws[one] / laws[other]).max() for one in everyone for other in moved(one, moves)]
     assert 0.5 * eps < max(losses) <= eps * (1 + 1e-9)
-    counts = np.repeat([(3, 1, 1), (2, 2, 1), (0, 1, 4)], 1000, axis=0)
+    counts = np.repeat([(3, 1, 1), (2, 2, 1), (0, 1, 4)], 400, axis=0)
     released = mechanism.release(counts.argmax(axis=1), counts, SeededRandomness(1))
     for each in np.unique(counts, axis=0):
-        seen = np.bincount(released[(counts == each).all(axis=1)], minlength=3) / 1000
-        assert abs(seen - laws[tuple(each.tolist())]).max() < 5 * 0.5 / np.sqrt(1000)
+        seen = np.bincount(released[(counts == each).all(axis=1)], minlength=3) / 400
+        assert abs(seen - laws[tuple(each.tolist())]).max() < 5 * 0.5 / np.sqrt(400)
     for label in range(3):
         right = np.array([laws[tuple(each)][label] for each in everyone]).mean()
         labels = np.full(len(everyone), label)
@@ -305,11 +305,11 @@ def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
     mechanism = GaussianArgmax(mu=0.5, classes=3).covering(moves)
     farthest = max(np.linalg.norm(np.subtract(one, (4, 4, 4))) for one in moved((4, 4, 4), moves))
     assert farthest / 0.5 <= mechanism._sigma < farthest / 0.5 * (1 + 1e-12)
-    counts = np.tile([200, 203, 0], (1500, 1))
+    counts = np.tile([200, 203, 0], (500, 1))
     ones = (mechanism.release(counts.argmax(axis=1), counts, SeededRandomness(2)) == 1).mean()
     two = 1 - GaussianArgmax(mu=0.5).covering(moves).flip_probability(np.array([3])).item()
-    assert abs(ones - two) < 5 * 0.5 / np.sqrt(1500)
-    labels = np.ones(1500, dtype=int)
+    assert abs(ones - two) < 5 * 0.5 / np.sqrt(500)
+    labels = np.ones(500, dtype=int)
     assert mechanism.expected_accuracy(labels, counts, labels) == pytest.approx(two, abs=1e-6)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import members_in_processes
 from records import reseal
 from torch import nn
 
@@ -49,7 +50,8 @@ def fit(**settings: Any) -> agt.Fitted:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_model_answers_as_before_without_the_data(kind: str, tmp_path: Path) -> None:
-    model = fit(**KINDS[kind])
+    with members_in_processes():
+        model = fit(**KINDS[kind])
     answers = model.certify(QUERIES)
     digest = model.save(tmp_path / "model")
     again = agt.load(tmp_path / "model", digest)

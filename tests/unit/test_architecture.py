@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,14 +73,17 @@ def module(path: Path) -> str:
     return path.relative_to(root).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module that a file names in an import, anywhere in it."""
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Return every module that a file names in an import, anywhere in it."""
+    names = list[str]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names.append(node.module)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(names)
 
 
 def level(name: str) -> int | None:

@@ -2,12 +2,10 @@
 
 import json
 from dataclasses import replace
-from importlib import resources
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
-from unit.test_claims import bare, change
+from unit.test_claims import change
 
 from agt.errors import ConfigError, Superseded
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
@@ -122,19 +120,6 @@ def test_what_is_no_audit_is_refused(path: str, value: Any, words: str) -> None:
         read_audit(change(json.loads(audit().content), path, value))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.audit/1"}'])
-def test_what_is_no_document_is_refused(content: bytes) -> None:
-    with pytest.raises(ConfigError, match="audit"):
-        read_audit(content)
-
-
 def test_the_violations_of_an_audit_are_its_violated_findings() -> None:
     wrong = replace(finding(), **VIOLATED)
     assert audit(finding(), wrong).violations == (wrong,)
-
-
-def test_the_schema_file_is_the_form() -> None:
-    node = json.loads(resources.files("agt_cli.report").joinpath("audit.schema.json").read_text(encoding="utf-8"))
-    assert node.pop("$id") == VERSION
-    assert node.pop("$schema").startswith("https://json-schema.org/")
-    assert bare(node) == bare(TypeAdapter(Audit).json_schema())

@@ -4,13 +4,11 @@ import json
 import math
 from dataclasses import replace
 from datetime import date
-from importlib import resources
 from string import Formatter
 from typing import Any
 
 import mpmath
 import pytest
-from pydantic import TypeAdapter
 from records import as_earlier_claim
 
 from agt.errors import ConfigError
@@ -219,47 +217,10 @@ def test_other_claims_are_refused(path: str, value: Any, match: str) -> None:
         read_claim(change(node, path, value))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff",
-        b"[]",
-        b"null",
-        b"1e400",
-        b"[" * 100_000,
-        b'{"schema": "agt.claim/1"}',
-        b'{"schema": "agt.claim/2"}',
-        b'{"schema": "agt.claim/3"}',
-    ],
-)
-def test_what_is_no_claim_is_refused(content: bytes) -> None:
-    with pytest.raises(ConfigError, match="claim"):
-        read_claim(content)
-
-
 def test_numbers_beyond_all_doubles_are_refused() -> None:
     raw = claimed().content.replace(b'"eps": 0.1', b'"eps": 1e400', 1)
     with pytest.raises(ConfigError, match="beyond every float"):
         read_claim(raw)
-
-
-def test_the_schema_file_is_the_form() -> None:
-    """For other programs. Descriptions are docstrings; what counts is the form."""
-    node = json.loads(resources.files("agt.mechanisms").joinpath("claim.schema.json").read_text(encoding="utf-8"))
-    assert node.pop("$id") == VERSION
-    assert node.pop("$schema").startswith("https://json-schema.org/")
-    assert bare(node) == bare(TypeAdapter(Claim).json_schema(mode="serialization"))
-
-
-def bare(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {
-            key: bare(value)
-            for key, value in node.items()
-            if key not in ("description", "title") or isinstance(value, dict)
-        }
-    return [bare(value) for value in node] if isinstance(node, list) else node
 
 
 class TestAnEarlierForm:

@@ -3,11 +3,11 @@
 import ast
 import re
 import tomllib
-from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from docstrings import docstrings
 
 from agt import __version__
 from agt_cli import config_files
@@ -24,16 +24,6 @@ AUTHORS = re.compile(r"\b([A-Z][a-zà-ÿ]+)(?:,? (?:and )?[A-Z][a-zà-ÿ]+| et a
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TEXTS = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PAGES) if path.name != Path(__file__).name}
-
-
-@cache
-def docstrings(path: Path) -> tuple[str, ...]:
-    """Every docstring of a file."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(ast.get_docstring(node) or "")
-    return tuple(found)
 
 
 def sections(cited: str) -> set[int]:

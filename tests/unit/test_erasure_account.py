@@ -2,13 +2,11 @@
 
 import json
 import math
-from importlib import resources
 from string import Formatter
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
-from unit.test_claims import bare, change
+from unit.test_claims import change
 
 from agt import __version__
 from agt.errors import ConfigError
@@ -133,31 +131,6 @@ def test_every_value_of_a_remark_by_name() -> None:
 def test_other_accounts_are_refused(path: str, value: Any, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         read_account(change(json.loads(made().content), path, value))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff",
-        b"[]",
-        b"null",
-        b"[" * 100_000,
-        b'{"schema": "agt.erasure/1"}',
-        b'{"schema": "agt.erasure/2"}',
-        b'{"schema": "agt.erasure/3"}',
-    ],
-)
-def test_what_is_no_account_is_refused(content: bytes) -> None:
-    with pytest.raises(ConfigError, match="account"):
-        read_account(content)
-
-
-def test_the_schema_file_is_the_form() -> None:
-    node = json.loads(resources.files("agt_cli.unlearn").joinpath("erasure.schema.json").read_text(encoding="utf-8"))
-    assert node.pop("$id") == VERSION
-    assert node.pop("$schema").startswith("https://json-schema.org/")
-    assert bare(node) == bare(TypeAdapter(ErasureReport).json_schema())
 
 
 @pytest.mark.parametrize(

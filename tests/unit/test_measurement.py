@@ -75,15 +75,15 @@ def test_no_neighbour_moves_all_counts_by_more_and_some_by_nearly_as_much(
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit_rows", [1, 4])
 def test_what_one_unit_alone_has_is_told_as_rarely_as_is_paid_for(unit_rows: int) -> None:
-    delta, columns = 0.2, 3
+    delta, columns, draws = 0.2, 3, 400
     mechanism = Measurement(1.0, delta, RelationConfig("add_remove", unit_rows))
     words = {f"c{at}": np.array([f"only{row}" for row in range(unit_rows)], dtype=object) for at in range(columns)}
     alone, source = TableValues({}, words, unit_rows), SeededRandomness(1)
-    told = np.mean([any(mechanism.draw(alone, source).lists.values()) for _ in range(1000)])
-    assert told <= delta / 2 + 3 * math.sqrt(delta / 2 / 1000)
+    told = np.mean([any(mechanism.draw(alone, source).lists.values()) for _ in range(draws)])
+    assert told <= delta / 2 + 3 * math.sqrt(delta / 2 / draws)
     same = {name: np.array(["only"] * unit_rows, dtype=object) for name in words}  # one word of all rows: the likeliest
-    told = np.mean([any(mechanism.draw(TableValues({}, same, unit_rows), source).lists.values()) for _ in range(1000)])
-    assert delta / 8 / unit_rows < told <= delta / 2 + 3 * math.sqrt(delta / 2 / 1000)
+    told = np.mean([any(mechanism.draw(TableValues({}, same, unit_rows), source).lists.values()) for _ in range(draws)])
+    assert delta / 8 / unit_rows < told <= delta / 2 + 3 * math.sqrt(delta / 2 / draws)
 
 
 def test_thresholds_and_noise_keep_to_the_budget_at_any_size() -> None:

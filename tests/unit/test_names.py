@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from docstrings import docstrings
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = [name for name in ("agt", "agt_cli", "agt_audit", "experiments") if (ROOT / name).is_dir()]
@@ -124,18 +125,12 @@ def test_what_a_docstring_has_in_double_back_quotes_is_there() -> None:
     known = names_in_code()
     lost = []
     for path in SOURCES:
-        for text in docstrings(ast.parse(path.read_text(encoding="utf-8"))):
+        for text in docstrings(path):
             for first, second in ATTRIBUTE.findall(text):
                 foreign = first not in known and find_spec(first) is not None
                 if not foreign and not {first, second} <= known:
                     lost.append(f"{path.relative_to(ROOT)}: {first}.{second}")
     assert not lost
-
-
-def docstrings(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
 
 
 @cache

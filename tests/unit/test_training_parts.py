@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import members_in_processes
 from scipy.special import expit
 from synthetic import ball, make_recipe, make_records, make_training, refused
 
@@ -233,7 +234,8 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(monkeypatch: pyt
     watch = threading.Thread(target=look)
     watch.start()
     try:
-        sizes = train_members(_size_of, make_recipe(make_training()), records, EnsembleConfig(members=2))
+        with members_in_processes():
+            sizes = train_members(_size_of, make_recipe(make_training()), records, EnsembleConfig(members=2))
     finally:
         done.set()
         watch.join()

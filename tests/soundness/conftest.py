@@ -1,0 +1,3 @@
+"""Members of ensembles are trained in this process."""
+
+from commands import quick_commands  # noqa: F401
