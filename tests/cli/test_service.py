@@ -163,9 +163,7 @@ def test_debited_before_anything_private_is_computed(ask: Ask, home: Path, monke
     assert len(entries(path, "debit")) == 1
 
 
-def test_a_release_that_is_finished_needs_its_ledger_no_more(
-    ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_that_is_finished_needs_its_ledger_no_more(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_ledger(home / "box", 10)
     real = RunRecord.finish
 
