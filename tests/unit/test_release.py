@@ -329,9 +329,14 @@ def test_a_simulation_is_paid_by_no_ledger() -> None:
     payer = Remembering(budget=4)
     with pytest.raises(ConfigError, match="simulation"):
         judged_labels(AnyRows(), ROWS, RESPONSE, payer=payer, randomness=SeededRandomness(1))
+    assert payer.budget == 4
+
+
+def test_a_simulation_is_paid_from_no_lot_of_a_ledger() -> None:
+    lots = LotPayer(Remembering(budget=4), size=2)
     with pytest.raises(ConfigError, match="simulation"):
-        judged_labels(AnyRows(), ROWS, RESPONSE, payer=LotPayer(payer), randomness=SeededRandomness(1))
-    assert not payer.answers
+        judged_labels(AnyRows(), ROWS, RESPONSE, payer=lots, randomness=SeededRandomness(1))
+    assert lots.reserved == 0
 
 
 def test_lots_that_no_ledger_remembers_are_not_held() -> None:
