@@ -353,8 +353,9 @@ class WeightsRelease(Release[ReleasedWeights]):
                 covers, or a condition does not hold.
         """
         head = mechanism.head_of(model)
-        # Votes know no normaliser: a head beside them needs a declared size.
-        conditions = weaker(terms.conditions_of(model), head.conditions)
+        # The head's own reasons come first, as its weights are released: a head beside votes has
+        # other batches than they, and needs a declared size, as votes know no normaliser.
+        conditions = weaker(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
         granted = claim(conditions, settings.relation, mechanism, output=Output.WEIGHTS, noisy=noisy)

@@ -381,3 +381,22 @@ def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
         payer.check(replace(claim, relation=RelationConfig("add_remove", unit_rows=2)))
         with pytest.raises(ConfigError, match="counted under"):
             payer.check(claim)
+
+
+def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
+    def conditions(why: str) -> tuple[Condition, ...]:
+        return tuple(replace(condition, grounds=grounds(proved(why))) for condition in HELD)
+
+    head = SimpleNamespace(conditions=conditions("of the head"), settings=Model().problem.settings)
+
+    class Weights(ReleaseWeights):
+        name = "weights_of_a_head_beside_votes"
+
+        def head_of(self, model: Any) -> Any:
+            return head
+
+        def check(self, model: Any) -> None:
+            """Takes every head."""
+
+    release = judged_weights(Model(conditions=conditions("of the votes")), Weights(mu=1.0))
+    assert all(condition.grounds == grounds(proved("of the head")) for condition in release.conditions)
