@@ -23,6 +23,7 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
 from agt.data.arrays import gathered, selected
+from agt.errors import ConfigError
 from agt.ledger.ledger import Exhausted, Questions
 from agt.ledger.payer import NoPayer, Payer, Reservation
 from agt.mechanisms.accounts import Account, Uncounted
@@ -90,13 +91,16 @@ class Release(Generic[Drawn]):
     claim: Claim
     conditions: Sequence[Condition]
     wanted: int = 1
-    reservation: Reservation | None = None
-    _drawn: bool = False
+    reservation: Reservation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Raise ConfigError where a ledger would pay, and cannot count this claim."""
+        payer = self.terms.payer
         self.claim = replace(self.claim, simulated=self.terms.randomness.simulated)
-        self.terms.payer.check(self.claim)
+        if self.simulated and payer.name:
+            # It would remember labels that whoever knows the seed can work out, and repeat them as private.
+            raise ConfigError(f"ledger={payer.name}: a simulation is paid by no ledger: leave out the seed, or the ledger")
+        payer.check(self.claim)
 
     @property
     def simulated(self) -> bool:
@@ -142,12 +146,14 @@ class Release(Generic[Drawn]):
             RuntimeError: nothing was reserved, or it was drawn before.
             AgtError: a solver missed its tolerance; nothing was drawn.
         """
-        if self.reservation is None or self._drawn:
-            raise RuntimeError("a release is drawn once, after it was reserved")
-        if self.reservation.size < self.wanted and not self.may_be_partial:
+        reservation = self.reservation
+        if reservation is None:
+            raise RuntimeError("a release is drawn after it was reserved")
+        if reservation.size < self.wanted and not self.may_be_partial:
             raise RuntimeError("nothing was paid for this release")
-        self._drawn = True
-        return self._draw(self.reservation, on_progress)
+        if not reservation.take():
+            raise RuntimeError("a release is drawn once, and a copy of it is the same release")
+        return self._draw(reservation, on_progress)
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Drawn:
         raise NotImplementedError
@@ -279,16 +285,16 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Iterable[np.ndarray]:
         rows = self.rows
+        if not len(rows):
+            return [self.questions.labels({})]
         queries = selected(self.features, rows)
         drawn = self.labelling.drawn(queries, self.terms.randomness, on_progress)
         if not self.questions.remembered and len(rows) == len(self.features):
             return drawn
-        labels = gathered(drawn, len(rows)).tolist() if len(rows) else []
+        labels = gathered(drawn, len(rows)).tolist()
         keys = (self.questions.keys[row] for row in rows)
         answers = dict(zip(keys, labels, strict=True))
-        if answers:
-            answers = dict(self.terms.payer.keep(reservation, answers))
-        return [self.questions.labels(answers)]
+        return [self.questions.labels(self.terms.payer.keep(reservation, answers))]
 
     def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
         kind = MECHANISMS[self.claim.mechanism]
@@ -361,8 +367,9 @@ class WeightsRelease(Release[ReleasedWeights]):
                 covers, or a condition does not hold.
         """
         head = mechanism.head_of(model)
-        # Votes know no normaliser: a head beside them needs a declared size.
-        conditions = weaker(terms.conditions_of(model), head.conditions)
+        # The head's own reasons come first, as its weights are released: a head beside votes has
+        # other batches than they, and needs a declared size, as votes know no normaliser.
+        conditions = weaker(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
         granted = claim(conditions, settings.relation, mechanism, output=Output.WEIGHTS, noisy=noisy)

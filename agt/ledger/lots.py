@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # whoever reads a ledger loads no torch
     from agt.mechanisms.labelling import Labelling
 
 
-@dataclass
+@dataclass(eq=False)
 class Lot:
     """Releases that were paid for together.
 
@@ -129,6 +129,8 @@ class LotPayer:
             return
         self.newest = reservation
         self.reserved += reservation.size
+        # Where nobody remembers answers, ``keep`` is not called, and removes no lot.
+        self.lots = deque(lot for lot in self.lots if lot.left or lot.answers)
         self.lots.append(Lot(reservation, reservation.size))
         if reservation.debit is not None:
             self.entries.append(reservation.debit.entry.number)
@@ -147,7 +149,8 @@ class LotPayer:
             if not lot.left:
                 kept = self.payer.keep(lot.reservation, lot.answers)
                 told.update({key: kept[key] for key in drawn})
-                self.lots.remove(lot)
+                if lot in self.lots:
+                    self.lots.remove(lot)
         return told
 
     def keep_rest(self) -> None:

@@ -9,7 +9,8 @@ Formal guarantees
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -42,7 +43,9 @@ class Charged(Protocol):
 
 @dataclass(frozen=True)
 class Reservation:
-    """Releases that were paid for, and may be drawn.
+    """Releases that were paid for, and may be drawn, once.
+
+    Whoever shares a reservation shares that right; it cannot be pickled, so no copy has it anew.
 
     Attributes:
         size: how many.
@@ -53,6 +56,11 @@ class Reservation:
     size: int
     debit: Debit | None = None
     population: str = ""
+    _drawn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    def take(self) -> bool:
+        """Return whether they may be drawn now: True the first time, whichever thread asks, and never again."""
+        return self._drawn.acquire(blocking=False)
 
     @property
     def entry(self) -> dict[str, Any] | None:
@@ -201,7 +209,11 @@ class LedgerPayer:
         return self.ledger.population.name
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError where nothing is proved, or where losses do not add up with those that are counted."""
+        """Raise ConfigError where the ledger cannot count a release.
+
+        It cannot where nothing is proved, where losses do not add up with those that are counted, or
+        where the claim is about other neighbours than the ones that ``people`` are counted by.
+        """
         if claim.noisy:
             raise ConfigError(
                 f"ledger={self.name}: {sentences.APART}, and a ledger adds up: release the noisy weights alone, train "
@@ -211,6 +223,13 @@ class LedgerPayer:
             raise ConfigError(
                 f"accounting={claim.accounting}: nothing is proved of this release, and a ledger counts what is: use "
                 "accounting=rigorous, or give ledger=none"
+            )
+        people = self.people
+        relation = claim.relation
+        if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
+            raise ConfigError(
+                f"ledger={self.name}: the release is for {claim.between}, but it would be counted under "
+                f"relation={people.relation or 'none'} for {people.table.unit}: give the run's own people"
             )
 
     def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:

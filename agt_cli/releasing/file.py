@@ -11,6 +11,7 @@ from typing import Any
 
 from agt import sentences
 from agt.errors import CheckError, ConfigError
+from agt.mechanisms.claims import Claim
 from agt.release import AnyRelease, WeightsRelease, judge
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.releasing.spent import Spending, spending, subject_of
@@ -38,6 +39,7 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     _check_worth(request, release)
     reservation = release.reserve()
     claim = release.reserved_claim
+    words = claim.lines()
     about = Spending.of_claim(claim, len(request.rows_drawn(release)), request.opened.dataset.name, reservation.entry)
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with spending(request.record, subject_of(request.trained), about) if reservation.size else nullcontext():
@@ -49,7 +51,6 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
             drawn = release.draw(on_progress)
             request.opened.check_current()
             written = writer.write(drawn, claim)
-        words = claim.lines()
         said = [written.unanswered, *words] if written.unanswered else [*words, *written.lines]
         page = ReleasePage(
             mechanism=claim.mechanism,
@@ -58,7 +59,7 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
             claim=claim if reservation.size else None,
         )
         page.finish(request)
-    return _say(request, release, writer, written, earlier)
+    return _say(request, claim, writer, written, earlier)
 
 
 def _record_request(request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]) -> None:
@@ -101,14 +102,18 @@ def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
 
 
 def _say(
-    request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, written: Written, earlier: list[str]
+    request: PredictRequest, claim: Claim, writer: ReleaseWriter, written: Written, earlier: list[str]
 ) -> dict[str, Any]:
     """Say what was released; returns the command's object.
+
+    Args:
+        claim: as the record has it: the ledger is not read again, which may be locked or further by now.
 
     Raises:
         CheckError: some of the queries were not paid for.
     """
-    record, console, claim = request.record, request.console, release.reserved_claim
+    record = request.record
+    console = request.console
     console.say("what is guaranteed, in brief:" if claim.publishable else "not to be published:")
     for line in [*claim.lines(brief=True), sentences.IN_FULL]:
         console.say(f"  - {line}")

@@ -17,12 +17,14 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from agt.errors import Busy
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP
 from agt.models.box import BoxModel
 from agt_audit.mechanism import unpaid
+from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt, Said
 from .test_spending import QUANTILE, WEIGHTS, child
@@ -159,6 +161,23 @@ def test_debited_before_anything_private_is_computed(ask: Ask, home: Path, monke
     assert ask(points(POINTS), "mechanism.eps=20").code == 3
     assert not seen, "what is not paid for is not looked at"
     assert len(entries(path, "debit")) == 1
+
+
+def test_a_release_that_is_finished_needs_its_ledger_no_more(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ledger(home / "box", 10)
+    real = RunRecord.finish
+
+    def finish(record: RunRecord) -> str:
+        def busy(*_: object) -> None:
+            raise Busy("another process has the ledger")
+
+        monkeypatch.setattr(Ledger, "account", busy)
+        return real(record)
+
+    monkeypatch.setattr(RunRecord, "finish", finish)
+    said = ask(points(POINTS), *EACH)
+    assert said.code == 0, said.err
+    assert len(labels_of(said)) == len(POINTS)
 
 
 def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:

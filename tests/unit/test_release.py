@@ -1,6 +1,9 @@
 """Releases from a model, without a command line: the claim before the evidence, everything before the draw."""
 
+import copy
+import pickle
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +15,15 @@ from releasing import drawn_labels, judged_labels, judged_number, judged_weights
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.data.arrays import gathered
+from agt.data.arrays import Blocks, as_array, gathered
 from agt.data.records import UNANSWERED
 from agt.errors import ConfigError
 from agt.facts import grounds, not_held, proved
 from agt.ledger.book import AdmittedTable, Population
+from agt.ledger.chain import Unit
 from agt.ledger.ledger import Exhausted, Ledger, Questions
 from agt.ledger.lots import LotPayer
-from agt.ledger.payer import LedgerPayer, ProtectedPeople, Reservation
+from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople, Reservation
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.claims import Claim
@@ -290,3 +294,111 @@ def test_a_ledger_is_charged_the_guarantee_that_is_claimed(output: Output, guara
     assert debit.charge.guarantee == guarantee
     assert debit.charge.output == output.value
     assert debit.charge.run == "sha256:" + "a" * 64
+
+
+def reserved_release(payer: Any = None) -> LabelRelease:
+    release = judged_labels(AnyRows(), ROWS, RESPONSE, payer=payer or Remembering(budget=4))
+    release.reserve()
+    return release
+
+
+def test_a_copy_of_a_reserved_release_is_not_drawn_once_more() -> None:
+    release = reserved_release()
+    other = copy.copy(release)
+    assert drawn_labels_of(other) == [1, 1, 1, 1]
+    with pytest.raises(RuntimeError, match="drawn once"):
+        release.draw()
+
+
+def test_a_release_that_is_made_from_a_reserved_one_has_to_be_reserved_itself() -> None:
+    with pytest.raises(RuntimeError, match="after it was reserved"):
+        replace(reserved_release()).draw()
+
+
+def test_a_reserved_release_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(reserved_release())
+
+
+def test_what_was_paid_for_is_drawn_by_one_of_many_threads() -> None:
+    reservation = Reservation(1)
+    with ThreadPoolExecutor(8) as threads:
+        taken = list(threads.map(lambda _: reservation.take(), range(64)))
+    assert sum(taken) == 1
+
+
+def test_a_simulation_is_paid_by_no_ledger() -> None:
+    payer = Remembering(budget=4)
+    with pytest.raises(ConfigError, match="simulation"):
+        judged_labels(AnyRows(), ROWS, RESPONSE, payer=payer, randomness=SeededRandomness(1))
+    assert payer.budget == 4
+
+
+def test_a_simulation_is_paid_from_no_lot_of_a_ledger() -> None:
+    lots = LotPayer(Remembering(budget=4), size=2)
+    with pytest.raises(ConfigError, match="simulation"):
+        judged_labels(AnyRows(), ROWS, RESPONSE, payer=lots, randomness=SeededRandomness(1))
+    assert lots.reserved == 0
+
+
+def test_lots_that_no_ledger_remembers_are_not_held() -> None:
+    lots = LotPayer(NoPayer(), size=2)
+    for number in range(10):
+        release = judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots)
+        release.reserve()
+        drawn_labels_of(release)
+    assert (lots.reserved, len(lots.lots)) == (10, 1)
+
+
+def test_releases_that_were_reserved_from_one_lot_are_drawn_in_any_order() -> None:
+    payer = Remembering(budget=2)
+    lots = LotPayer(payer, size=2)
+    first, second = (judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots) for number in (10, 20))
+    first.reserve()
+    second.reserve()
+    assert drawn_labels_of(second) == [1]
+    assert drawn_labels_of(first) == [1]
+    assert len(payer.answers) == 2
+    assert lots.left == 0
+
+
+def test_nothing_is_certified_where_nothing_was_reserved() -> None:
+    model = AnyRows()
+    lots = LotPayer(NoPayer(), maximum=1)
+    for expected in ([1, UNANSWERED, UNANSWERED, UNANSWERED], [UNANSWERED] * 4):
+        release = judged_labels(model, as_array(Blocks(lambda: iter([ROWS]), 4)), RESPONSE, payer=lots)
+        release.reserve()
+        assert drawn_labels_of(release) == expected
+
+
+@pytest.mark.parametrize("relation", [RelationConfig("substitute"), RelationConfig("add_remove", unit_rows=1)])
+def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
+    relation: RelationConfig, tmp_path: Path
+) -> None:
+    table = AdmittedTable("table", "d" * 32, unit=Unit(rows=2))
+    population = Population("people", "one record", "add_remove", Allowance(9.0, 1e-5))
+    claim = replace(judged_labels(Model(), QUERIES, RESPONSE).claim, relation=relation)
+    with Ledger.create(tmp_path / "a.ledger", population, tables=[table]) as ledger:
+        payer = LedgerPayer(ledger, ProtectedPeople(table, "add_remove"), "sha256:" + "a" * 64)
+        payer.check(replace(claim, relation=RelationConfig("add_remove", unit_rows=2)))
+        with pytest.raises(ConfigError, match="counted under"):
+            payer.check(claim)
+
+
+def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
+    def conditions(why: str) -> tuple[Condition, ...]:
+        return tuple(replace(condition, grounds=grounds(proved(why))) for condition in HELD)
+
+    head = SimpleNamespace(conditions=conditions("of the head"), settings=Model().problem.settings)
+
+    class Weights(ReleaseWeights):
+        name = "weights_of_a_head_beside_votes"
+
+        def head_of(self, model: Any) -> Any:
+            return head
+
+        def check(self, model: Any) -> None:
+            """Takes every head."""
+
+    release = judged_weights(Model(conditions=conditions("of the votes")), Weights(mu=1.0))
+    assert all(condition.grounds == grounds(proved("of the head")) for condition in release.conditions)
