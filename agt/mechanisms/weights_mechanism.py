@@ -196,7 +196,8 @@ class WeightsMechanism:
             head: one that ``check`` takes.
             source: SystemRandomness for a release; anything else is a simulation. Every draw whose
                 distribution depends on private data goes through ``agt.numeric.answered``, as
-                ``noisy`` and ``noisy_integers`` do, so that an audit can replay it.
+                ``noisy`` and ``noisy_integers`` do, so that an audit can replay it. Of the two
+                ``noisy`` alone refuses weights that are not finite.
 
         Raises:
             ConfigError: as ``check``.
@@ -220,7 +221,8 @@ class WeightsMechanism:
     ) -> Callable[[Self], float]:
         """Return the function that gives each budget's ``expected_accuracy`` on the same queries.
 
-        What no budget changes is computed once, however many mechanisms are asked about.
+        What no budget changes is computed once, however many mechanisms are asked about. One that
+        simulates draws from a generator with a fixed seed: the same budget gives the same number.
 
         Args:
             head: one that ``check_head`` takes.

@@ -79,7 +79,7 @@ class Relation:
     Attributes:
         name: its name in the configuration.
         ball_template: what k of them are, in words, ``{many}`` being records or units, and
-            ``{radius}`` how far features may move.
+            ``{radius}`` how far features may move; it contains "up to {k} {many}".
         edit_template: one k in words, ``{one}`` being the record or unit.
         edits: each thing that one k may do, smaller ones as well; empty: no record comes or goes.
         changes: what an edit changes, in words: records, or labels or features of records that stay.
