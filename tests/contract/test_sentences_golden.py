@@ -1,14 +1,16 @@
-"""No sentence of ours is read back in any golden chain, nor by agt verify over the records that it leaves."""
+"""No sentence of ours is read back in golden chains, nor by agt verify over the records that they leave.
+
+These are the chains with most kinds of records; ``make golden-guard`` runs all of them.
+"""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-CHAINS = list(yaml.safe_load((SCRIPTS / "golden.yaml").read_text()))
+CHAINS = ("ledger", "weights", "removal", "sisa", "audit")
 
 
 @pytest.mark.sweep
