@@ -181,10 +181,10 @@ class CertifiedClassifier(_Classifier):
         with _value_errors():
             return self._model().certify(self._queries(X))
 
-    def release(self, X: Any, mechanism: Mechanism) -> Published:
+    def release(self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None) -> Published:
         """Labels that may be published (``agt.Fitted.release``); every call spends the mechanism's guarantee anew."""
         with _value_errors():
-            return self._model().release(self._queries(X), mechanism)
+            return self._model().release(self._queries(X), mechanism, ledger=ledger)
 
     def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
         """A new estimator, trained without the records of these ids, and what that guarantees (``agt.Fitted.unfit``)."""
@@ -294,7 +294,7 @@ class PrivateClassifier(_Classifier):
         Raises:
             PrivacySumError: a search or cross-validation asks for it that has fitted once, on no ledger.
         """
-        if self.ledger is None:
+        if self.ledger is None and not getattr(self.declared, "public", False):
             PROCESS.check_search()
         return type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
 
