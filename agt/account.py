@@ -26,10 +26,11 @@ from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sampl
 from agt.ledger.chain import Unit
 from agt.ledger.known import check_same_ledger, recognise
 from agt.ledger.ledger import Ledger as OpenLedger
-from agt.ledger.payer import LedgerPayer, NoPayer, Payer, ProtectedPeople
+from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import LEAKS, Allowance
+from agt.mechanisms.guarantees import Guarantee
 from agt.settings import RelationConfig, RelationName
 from agt.store import as_json
 
@@ -216,14 +217,23 @@ class Ledger:
         with self._opened(writing=False) as ledger:
             return ledger.words()
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         with self._opened(writing=False) as ledger:
             allowance, population = ledger.population.allowance, ledger.population
             eps = eps_so_far(allowance, ledger.book.spent)
             return (
-                f"agt.Ledger({str(self.path)!r}): {population.name}, each {population.unit}, {population.relation}\n"
+                f"{population.name}: each {population.unit}, {population.relation}\n"
                 f"  budget {budget(allowance)}; counter at eps = {eps:.4g}"
             )
+
+    def remaining(self, guarantee: Guarantee) -> int:
+        """Return how many more releases the budget holds, as one lot.
+
+        Args:
+            guarantee: of each, such as ``mechanism.guarantee``.
+        """
+        with self._opened(writing=False) as ledger:
+            return ledger.population.allowance.fitting(ledger.book.spent, guarantee, MAX_RELEASES)
 
     @property
     def _head(self) -> Path | None:

@@ -259,15 +259,15 @@ class Fitted:
         if seed is not None and ledger is not None:
             raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
         queries = self._queries(x)
+        terms = ReleaseTerms(
+            conditions=self.conditions,
+            accounting=accounting,
+            counting=counting,
+            randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
+        )
+        LabelRelease.judged(self.model, queries, mechanism, terms)  # because what it refuses is admitted to no ledger
         with nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer:
-            terms = ReleaseTerms(
-                conditions=self.conditions,
-                accounting=accounting,
-                counting=counting,
-                payer=payer,
-                randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
-            )
-            release = LabelRelease.judged(self.model, queries, mechanism, terms)
+            release = LabelRelease.judged(self.model, queries, mechanism, replace(terms, payer=payer))
             self._doubt(release.wanted_claim)
             reservation = release.reserve_all()
             labels = gathered(release.draw(on_progress), len(queries))
@@ -295,9 +295,10 @@ class Fitted:
             AgtError: the solver missed its tolerance: nothing is released.
             Exhausted, PrivacySumError: as ``release``.
         """
+        terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
+        WeightsRelease.judged(self.model, mechanism, terms)  # because what it refuses is admitted to no ledger
         with paying(ledger, self.owner) as payer:
-            terms = ReleaseTerms(conditions=self.conditions, delta=delta, payer=payer, randomness=SystemRandomness())
-            release = WeightsRelease.judged(self.model, mechanism, terms)
+            release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
             check_printable(self.model.problem.dataset, release.claim.lines())
             self._doubt(release.claim)
             release.reserve()

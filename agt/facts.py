@@ -13,7 +13,6 @@ from typing import Any, Union
 
 from agt import fact_sentences, sentences
 from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
-from agt.numeric import upward
 from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
 
 LAST_IN_WORDS = "0.8.0"
@@ -118,7 +117,6 @@ def _value_of(value: Any) -> Any:
 
 
 FORMATS.update(
-    upward=upward,
     rows=fact_sentences.rows,
     parameters=lambda each_class: "parameters of each class" if each_class else "parameters",
     fact=lambda fact: fact.sentence,

@@ -29,7 +29,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -63,11 +63,6 @@ def next_up(number: float) -> float:
 def written(number: float) -> Decimal:
     """The decimal that a number prints as, with the fewest digits that tell it from its neighbours: 0.1 is a tenth."""
     return Decimal(repr(float(number)))
-
-
-def upward(number: float, digits: int = 3) -> str:
-    """A bound in so few digits, for a reader: never below it. Finite numbers alone."""
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(written(number))):g}"
 
 
 def gamma(n: float) -> float:

@@ -6,6 +6,7 @@ those of removals.
 """
 
 from collections.abc import Callable, Mapping
+from decimal import ROUND_CEILING, Context, Decimal
 from string import Formatter
 from typing import Any
 
@@ -15,11 +16,18 @@ IN_WORDS = "in_words"
 """Code of what an earlier version recorded as text: it is shown as it is, and nothing checks it."""
 
 
+def upward(number: float, digits: int = 3) -> str:
+    """Return a bound in so few digits, for a reader: never below it. Finite numbers alone."""
+    as_printed = Decimal(repr(float(number)))
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(as_printed)):g}"
+
+
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names)
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
+    "upward": upward,
     "people": lambda count: counted(count, "person", "people"),
     "few": few,
     "listed": _listed,

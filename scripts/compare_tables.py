@@ -83,7 +83,7 @@ class Split:
     @property
     def declared(self) -> agt.Declared:
         """As if the number of training records had been public, as it is for DP-EBM."""
-        return agt.Declared(classes=[0, 1], size=int(self.train.sum()), features=True, settings=True)
+        return agt.Declared(classes=[0, 1], size=int(self.train.sum()), features=True, settings=True, public=True)
 
     def columns(self, rows: np.ndarray) -> pd.DataFrame:
         """The table itself: numbers within their ranges (the low end where they are missing), words that are listed."""

@@ -659,7 +659,7 @@ class Ledger:
             raise ConfigError(
                 f"ledger={self.path}: a unit is {population.unit}, and {table.name} counts {table.unit}: if in this table "
                 f"{meaning}, give unit='{population.unit}' to declare it; if not, train with the column that says whose "
-                "record each is, dataset.unit"
+                "record each is, dataset.unit (from Python: units=, or a ledger with unit='one record')"
             )
 
     def _check_open(self, data: str) -> None:

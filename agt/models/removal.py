@@ -30,10 +30,11 @@ from agt.models.kind import CannotRemove, RemovalBounds, UnreadReason
 from agt.models.linear import LinearModel, movement_values
 from agt.models.model import Model, RemovableWeights
 from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_linear
-from agt.numeric import next_up, step_of, upward
+from agt.numeric import next_up, step_of
 from agt.problem import Problem, Settings
 from agt.settings import schema
 from agt.store import as_json
+from agt.templates import upward
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import check_erm

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from agt.errors import counted, few
-from agt.numeric import upward
+from agt.templates import upward
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark, sentences
 from agt_cli.report.markdown import Markdown, document, markdown_table, plain

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from agt.numeric import step_of, upward
+from agt.numeric import step_of
+from agt.templates import upward
 from agt.training.erm import Objective
 
 ROWS, GONE = 240, 12

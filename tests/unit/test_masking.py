@@ -10,9 +10,10 @@ import pytest
 from scipy.special import ndtr
 
 from agt.facts import Standing
-from agt.numeric import gaussian_delta, gaussian_mu, upward
+from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import plain_of
 from agt.store import Broken
+from agt.templates import upward
 from agt.training.removal import RemovalConfig, removal_budget
 from agt.unlearning.newton import promise, together
 from agt.unlearning.sentences import Remark

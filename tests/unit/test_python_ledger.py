@@ -377,6 +377,14 @@ def test_a_ledger_that_was_edited_or_is_not_there_is_refused(ledger: agt.Ledger,
         agt.Ledger.open(tmp_path / "none.ledger")
 
 
+def test_what_is_refused_is_admitted_to_no_ledger(ledger: agt.Ledger, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="condition"):
+        private(declared=replace(DECLARED, features=False), ledger=ledger).fit(X, Y)
+    other = agt.Ledger.create(tmp_path / "other.ledger", unit="one record", eps=10, delta=1e-5)
+    private(ledger=other).fit(X, Y)
+    assert debits(other) == [1]
+
+
 def test_a_simulation_is_no_business_of_a_ledger(ledger: agt.Ledger, model: agt.Fitted) -> None:
     with pytest.raises(agt.ConfigError, match="seed and ledger"):
         model.release(X[:1], RESPONSE, seed=1, ledger=ledger)
@@ -393,9 +401,11 @@ def test_who_was_erased_is_not_released_on_the_ledger_again(ledger: agt.Ledger, 
 def test_what_a_ledger_shows_is_its_budget_and_its_counter(ledger: agt.Ledger) -> None:
     assert (ledger.budget.eps, ledger.budget.delta) == (10, 1e-5)
     assert ledger.spent.eps == 0
+    assert ledger.remaining(RESPONSE.guarantee) == 10
     private(epsilon=1.0, delta=1e-7, ledger=ledger).fit(X, Y)
     assert 0 < ledger.spent.eps < 1.5
-    assert len(repr(ledger).splitlines()) <= 5
+    assert len(str(ledger).splitlines()) <= 5
+    assert "counter at eps" in str(ledger)
 
 
 def learn_zero(x: np.ndarray, y: np.ndarray) -> Any:

@@ -387,13 +387,11 @@ def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
 
 def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
     def conditions(why: str) -> tuple[Condition, ...]:
-        return tuple(replace(condition, grounds=grounds(proved(why))) for condition in HELD)
+        return tuple(replace(condition, grounds=grounds(proved("own_words", text=why))) for condition in HELD)
 
     head = SimpleNamespace(conditions=conditions("of the head"), settings=Model().problem.settings)
 
     class Weights(ReleaseWeights):
-        name = "weights_of_a_head_beside_votes"
-
         def head_of(self, model: Any) -> Any:
             return head
 
@@ -401,4 +399,4 @@ def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
             """Takes every head."""
 
     release = judged_weights(Model(conditions=conditions("of the votes")), Weights(mu=1.0))
-    assert all(condition.grounds == grounds(proved("of the head")) for condition in release.conditions)
+    assert all(condition.grounds == grounds(proved("own_words", text="of the head")) for condition in release.conditions)
