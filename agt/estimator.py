@@ -288,6 +288,13 @@ class PrivateClassifier(_Classifier):
         shares = logistic_shares(slope * self.released_.margins(self._queries(X)))
         return shares[:, np.argsort(self._values)]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: not the total of this process, which tells whose records other fits had, too."""
+        state: dict[str, Any] = super().__getstate__()
+        if self.ledger is None:
+            state = {name: value for name, value in state.items() if name != "total_guarantee_"}
+        return state
+
     def __sklearn_clone__(self) -> "PrivateClassifier":
         """Return an unfitted copy.
 

@@ -183,6 +183,17 @@ def test_the_same_records_are_known_again_in_another_form(first: Any, classes: A
     assert warned(lambda: private().fit(first, Y), lambda: other.fit(second, labels)) == [0, 1]
 
 
+def test_a_pickle_does_not_tell_who_was_in_other_fits() -> None:
+    alone = private().fit(X + 1e-3, Y)
+    private().fit(X, Y)
+    with pytest.warns(agt.PrivacySumWarning):
+        shared = private().fit(X, Y)
+    assert shared.total_guarantee_ != alone.total_guarantee_
+    again = pickle.loads(pickle.dumps(shared))
+    assert not hasattr(again, "total_guarantee_")
+    assert (again.predict(X) == shared.predict(X)).all()
+
+
 def test_public_records_are_nobodys() -> None:
     public = np.arange(200) < 50
     first = agt.fit(X, Y, declared=DECLARED, public=public)
