@@ -88,27 +88,35 @@ class DataOwner:
             run=f"python:{sha256(content).hexdigest()}",
             relation=relation.name,
             people=sample_of(train.units),
-            hashed=HashedPeople.of(dataset),
+            hashed=HashedPeople.of(dataset, (dataset.digest, *earlier)),
             earlier=earlier,
             public=public,
         )
 
     @classmethod
-    def read(cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig) -> "DataOwner":
+    def read(cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig, model: str) -> "DataOwner":
         """Return what ``as_json`` gave, of a model that was read back.
+
+        Args:
+            node: it.
+            dataset: without records.
+            relation: which datasets are neighbours.
+            model: its digest, which stands for people of whom nothing is known.
 
         Raises:
             ValueError, TypeError, KeyError: it gave no such thing.
         """
-        run = str(node["run"])
+        earlier = tuple(node["earlier"])
+        if not all(isinstance(text, str) for text in (node["run"], node["data"], *earlier)):
+            raise ValueError("owner: a digest is no text")
         return cls(
-            data=str(node["data"]),
+            data=node["data"],
             unit=Unit(node["unit"]["column"], node["unit"]["rows"]),
-            run=run,
+            run=node["run"],
             relation=relation.name,
             people=(),
-            hashed=HashedPeople.of(dataset, run),
-            earlier=tuple(map(str, node["earlier"])),
+            hashed=HashedPeople.of(dataset, (node["data"] or model, *earlier)),
+            earlier=earlier,
             public=node.get("public") is True,
         )
 
@@ -138,7 +146,7 @@ class Ledger:
     """One population's budget, in a file.
 
     Attributes:
-        path: of the file.
+        path: of the file; absolute, as ``create`` and ``open`` make it, so that a process may change its folder.
         second_head: where the second head must lie, a file or a folder; None: where the ledger says, if it has one.
     """
 
@@ -170,7 +178,7 @@ class Ledger:
         Raises:
             ConfigError: there is a ledger already, or was one of this name; or the budget or the unit cannot be used.
         """
-        ledger = cls(Path(path), None if second_head is None else Path(second_head))
+        ledger = cls(_absolute("ledger", path), None if second_head is None else _absolute("second_head", second_head))
         population = Population(ledger.path.stem, unit, relation, Allowance(eps, delta, leaks))
         if not ledger.path.exists():
             check_same_ledger(ledger.path)
@@ -186,7 +194,7 @@ class Ledger:
             ConfigError: there is none.
             CheckError: it was edited, or is older than its second head.
         """
-        ledger = cls(Path(path), None if second_head is None else Path(second_head))
+        ledger = cls(_absolute("ledger", path), None if second_head is None else _absolute("second_head", second_head))
         with ledger._opened(writing=False):
             return ledger
 
@@ -286,6 +294,12 @@ def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Priv
     if ledger is None:
         return PROCESS.total(owner.hashed)
     return (ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)).spent
+
+
+def _absolute(name: str, path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{name}={path!r}: give an agt.Ledger, or the path of a file")
+    return Path(os.path.abspath(path))
 
 
 def _list(ledger: OpenLedger) -> None:

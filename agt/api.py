@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -164,12 +165,24 @@ class Fitted:
 
     @cached_property
     def owner(self) -> DataOwner:
-        """Whose data it was trained on, as accounts of what is released know it."""
-        if self.saved_owner is not None:
-            return self.saved_owner
+        """Whose data it was trained on, as accounts of what is released know it.
+
+        Raises:
+            ConfigError: neither the model's records are there, nor what ``save`` wrote of them.
+        """
         problem = self.model.problem
+        if not len(problem.dataset.train):
+            if self.saved_owner is None:
+                raise ConfigError(
+                    "model: it has no records, and nothing says whose data it is from: use agt.load's as it is"
+                )
+            return self.saved_owner
         relation = problem.settings.relation
-        return DataOwner.of_records(problem.dataset, relation, self._description, self.earlier, self.public)
+        description = self._description | {"made": made_by(problem)}
+        if problem.settings.learner is not None:
+            # Its code has no digest that is always another for other code: each model is one of its own.
+            description["learner"] = token_hex(16)
+        return DataOwner.of_records(problem.dataset, relation, description, self.earlier, self.public)
 
     @property
     def _description(self) -> dict[str, Any]:
@@ -565,7 +578,9 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
         classes = np.array(node["classes"], dtype=node["dtype"])
         columns = None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
-        owner = DataOwner.read(node.get("owner", UNKNOWN_OWNER), problem.dataset, problem.settings.relation)
+        owner = DataOwner.read(
+            node.get("owner", UNKNOWN_OWNER), problem.dataset, problem.settings.relation, shelf.manifest.digest
+        )
         if classes.shape != (problem.classes,):
             raise ValueError(f"{problem.classes} classes with {classes.size} values")
     except (ValueError, TypeError, KeyError, AttributeError) as error:

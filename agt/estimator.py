@@ -181,10 +181,10 @@ class CertifiedClassifier(_Classifier):
         with _value_errors():
             return self._model().certify(self._queries(X))
 
-    def release(self, X: Any, mechanism: Mechanism) -> Published:
+    def release(self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None) -> Published:
         """Labels that may be published (``agt.Fitted.release``); every call spends the mechanism's guarantee anew."""
         with _value_errors():
-            return self._model().release(self._queries(X), mechanism)
+            return self._model().release(self._queries(X), mechanism, ledger=ledger)
 
     def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
         """A new estimator, trained without the records of these ids, and what that guarantees (``agt.Fitted.unfit``)."""
@@ -288,13 +288,20 @@ class PrivateClassifier(_Classifier):
         shares = logistic_shares(slope * self.released_.margins(self._queries(X)))
         return shares[:, np.argsort(self._values)]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: not the total of this process, which tells whose records other fits had, too."""
+        state: dict[str, Any] = super().__getstate__()
+        if self.ledger is None:
+            state = {name: value for name, value in state.items() if name != "total_guarantee_"}
+        return state
+
     def __sklearn_clone__(self) -> "PrivateClassifier":
         """Return an unfitted copy.
 
         Raises:
             PrivacySumError: a search or cross-validation asks for it that has fitted once, on no ledger.
         """
-        if self.ledger is None:
+        if self.ledger is None and not getattr(self.declared, "public", False):
             PROCESS.check_search()
         return type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
 

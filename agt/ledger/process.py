@@ -5,21 +5,24 @@
 
 Formal guarantees
     * A release is compared with every earlier one of this process that went through a
-      ``ProcessPayer``: two are about the same people if they share the id of a unit or the content
-      of a record. Other processes are not counted, and people under other ids with other records
-      are not recognised.
+      ``ProcessPayer``: two are about the same people if they share the id of a unit, the features
+      of a private record (as float32, whatever its label is), or the digest of the data. Other
+      processes are not counted, and people under other ids with other features (scaled ones, or
+      the same in another order) are not recognised, nor is a saved model that was read back, but
+      by the digest of its data.
     * The total that is told is the sum over all releases about any of these people, as the filter
       of agt/mechanisms/budget.py adds them up: the position of a counter, and no budget that was
       fixed beforehand.
     * Where a release is refused, it was not noted, and nothing was drawn.
 """
 
+import math
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from multiprocessing import parent_process
 from threading import Lock
 from types import FrameType
@@ -38,13 +41,14 @@ from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import MOST_EPS, Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.claims import SHOWN_DELTA, Claim
 from agt.mechanisms.guarantees import Guarantee
+from agt.numeric import UNIT, next_up, written
 from agt.settings import check_choice
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
     from agt.mechanisms.labelling import Labelling
 
 Mode = Literal["warn", "strict"]
-SEARCHES = ("sklearn.model_selection.",)  # modules whose functions fit again and again
+SEARCHES = ("sklearn.model_selection.", "sklearn.calibration")  # modules whose functions fit again and again
 
 
 @dataclass(frozen=True)
@@ -52,29 +56,33 @@ class HashedPeople:
     """Whose data a release is about, as hashes that this process alone holds.
 
     Attributes:
-        hashes: sorted uint64, of the ids of units and of the content of records.
+        hashes: sorted uint64, of the ids of units, the features of private records, and digests of the data.
     """
 
     hashes: np.ndarray
 
     @classmethod
-    def of(cls, dataset: Dataset, origin: str = "") -> "HashedPeople":
-        """Return those of the training records.
+    def of(cls, dataset: Dataset, digests: Sequence[str] = ()) -> "HashedPeople":
+        """Return those of the private training records.
+
+        Labels are left out: the same records may come with classes in another order, or one class against others.
 
         Args:
             dataset: without records where the model was read back.
-            origin: the digest that a model was read back by, which then stands for its people.
+            digests: of the data, and of what it was before records were erased; of what is not known, of the model.
         """
         train = dataset.train
-        parts: list[np.ndarray] = [hash_array(np.unique(train.units).astype(object))]
+        private = ~train.public
+        names = np.unique(train.units[private]).astype(object)
+        parts: list[np.ndarray] = [hash_array(names), hash_array(np.array(digests, dtype=object))]
         start = 0
         for chunk in pieces(train.features) if len(train) else ():
-            rows = pd.DataFrame(np.asarray(chunk, dtype=np.float64).reshape(len(chunk), -1))
-            rows["label"] = train.labels[start : start + len(chunk)]
-            parts.append(hash_pandas_object(rows, index=False).to_numpy())
+            with np.errstate(over="ignore", under="ignore"):
+                rows = np.asarray(chunk).reshape(len(chunk), -1).astype(np.float32)
+            counted = private[start : start + len(chunk)]
+            rows = rows[counted] + np.float32(0)  # -0.0 becomes 0.0
+            parts.append(hash_pandas_object(pd.DataFrame(rows), index=False).to_numpy())
             start += len(chunk)
-        if origin:
-            parts.append(hash_array(np.array([origin], dtype=object)))
         return cls(np.unique(np.concatenate(parts)))
 
     def shares(self, other: "HashedPeople") -> bool:
@@ -101,20 +109,32 @@ class PrivacyTotal:
 
     @classmethod
     def of(cls, cost: Cost, delta: float, releases: int) -> "PrivacyTotal":
-        """Return the total at a delta, or at a larger one where the releases' own deltas need it."""
-        leak = float(cost.leak)
-        if cost.pure.is_finite() and not leak:
-            pure = float(cost.pure)
-            if not delta:
-                return cls(pure, 0.0, releases)
-        shown = max(delta or SHOWN_DELTA, 2 * leak)
-        allowance = Allowance(MOST_EPS, shown, min(1.0, leak / shown))
-        return cls(eps_so_far(allowance, cost), shown, releases)
+        """Return the total at a delta, or at a larger one where the releases' own deltas need it.
+
+        Edge cases: leaks of 1 or more, or Gaussian releases beyond any budget: eps is infinite.
+        """
+        pure = _no_less(cost.pure)
+        if math.isfinite(pure) and not cost.leak and not delta:
+            return cls(pure, 0.0, releases)
+        leak = _no_less(cost.leak)
+        if leak >= 1:
+            return cls(math.inf, 1.0, releases)
+        shown = max(delta or SHOWN_DELTA, 2 * leak if leak < 0.25 else (1 + leak) / 2)
+        share = min(1.0, leak / shown * (1 + 4 * UNIT))  # so that leaks fit, whichever way it was rounded
+        allowance = Allowance(MOST_EPS, shown, share)
+        eps = eps_so_far(allowance, cost) if allowance.holds(cost) else pure
+        return cls(eps, shown, releases)
+
+
+def _no_less(amount: Decimal) -> float:
+    """Return a number that prints as an amount, or as the next one above it."""
+    number = float(amount)
+    return number if math.isinf(number) or written(number) >= amount else next_up(number)
 
 
 @dataclass(frozen=True)
 class _Noted:
-    """One reservation of this process."""
+    """Reservations of this process about the very same people."""
 
     people: HashedPeople
     cost: Cost
@@ -122,8 +142,41 @@ class _Noted:
     releases: int
 
 
-def _nothing() -> None:
-    """Refer to no search."""
+def _same(value: object) -> Callable[[object], bool]:
+    """Return whether an object is this one; it is not kept alive where it can be helped."""
+    try:
+        reference = weakref.ref(value)
+    except TypeError:  # a list
+        number = id(value)
+        return lambda other: id(other) == number
+    return lambda other: reference() is other
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search or cross-validation of scikit-learn.
+
+    Attributes:
+        subject: the search, or the estimator that is cross-validated.
+        records: what it was given.
+        worker: this is a thread of it, whose caller is not seen.
+    """
+
+    subject: object
+    records: object
+    worker: bool
+
+    @property
+    def recogniser(self) -> "Callable[[Search], bool]":
+        """Whether a search is this one, on the same records, without a reference to either."""
+        same_subject = _same(self.subject)
+        same_records = _same(self.records)
+        return lambda other: same_subject(other.subject) and same_records(other.records)
+
+
+def _none_before(search: Search) -> bool:
+    """Return that nothing was released in a search."""
+    return False
 
 
 @dataclass
@@ -131,15 +184,21 @@ class ProcessAccount:
     """All reservations of this process on no ledger.
 
     Attributes:
-        mode: what happens at the second about the same people.
+        modes: what happens at the second about the same people: the last one holds.
         noted: them, in order.
-        searched: a weak reference to the search or cross-validation in which something was released last.
+        searched: whether a search or cross-validation is the one in which something was released last.
     """
 
-    mode: Mode = "warn"
+    modes: list["_Accounting"] = field(default_factory=list)
     noted: list[_Noted] = field(default_factory=list)
-    searched: Callable[[], object] = _nothing
+    searched: Callable[[Search], bool] = _none_before
     lock: Lock = field(default_factory=Lock)
+
+    @property
+    def mode(self) -> Mode:
+        """What happens now."""
+        modes = self.modes[-1:]
+        return modes[0].mode if modes else "warn"
 
     def add(self, people: HashedPeople, guarantee: Guarantee, size: int) -> PrivacyTotal:
         """Note releases that are about to be drawn.
@@ -149,23 +208,33 @@ class ProcessAccount:
 
         Raises:
             PrivacySumError: others were noted before, and this one is refused by ``accounting`` or
-                belongs to a search; or it belongs to a search that several processes share.
+                belongs to a search; or it belongs to a search that several processes or threads share.
         """
+        search = search_under_way()
+        new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
         with self.lock:
             before = [noted for noted in self.noted if noted.people.shares(people)]
-            new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
-            search = search_under_way()
-            if search is not None and (before or parent_process() is not None):
+            if search is not None and (before or search.worker or parent_process() is not None):
                 raise PrivacySumError(_search_refusal(_total(before) if before else None))
             if before and self.mode == "strict":
                 raise PrivacySumError(
                     f"{_so_far(_total(before))}; agt.accounting('strict') refuses another release about any of them. Give "
                     "ledger=agt.Ledger.open(...), which counts what is released within a budget"
                 )
-            self.noted.append(new)
+            total = _total([*before, new])
             if search is not None:
-                self.searched = weakref.ref(search)
-            return _total([*before, new])
+                self.searched = search.recogniser
+            self._note(new, before)
+            return total
+
+    def _note(self, new: _Noted, before: Sequence[_Noted]) -> None:
+        # One entry for the very same people, as a loop over one model makes a great many releases.
+        for noted in before:
+            if np.array_equal(noted.people.hashes, new.people.hashes):
+                self.noted = [other for other in self.noted if other is not noted]
+                cost = noted.cost.plus(new.cost)
+                new = _Noted(noted.people, cost, max(noted.delta, new.delta), noted.releases + new.releases)
+        self.noted = [*self.noted, new]
 
     def check_search(self) -> None:
         """Raise PrivacySumError where a search that has released asks for another copy of what releases.
@@ -173,7 +242,7 @@ class ProcessAccount:
         scikit-learn takes what ``fit`` raises for a score of nan, and what copying raises for an error.
         """
         search = search_under_way()
-        if search is not None and self.searched() is search:
+        if search is not None and self.searched(search):
             with self.lock:
                 raise PrivacySumError(_search_refusal(_total([self.noted[-1]])))
 
@@ -206,21 +275,20 @@ def _search_refusal(total: PrivacyTotal | None) -> str:
         "declared=agt.Declared(public=True) says they are, and fit once on the private ones"
     )
     if total is None:
-        return f"a search in several processes would release about the same people in each of them: {advice}"
+        return f"a search in several processes or threads would release about the same people in each of them: {advice}"
     return f"each fit of a search or a cross-validation spends its budget anew: {_so_far(total)}: {advice}"
 
 
-def search_under_way() -> object | None:
-    """Return what tells the search or cross-validation of scikit-learn that calls this from others; None: there is none.
-
-    It is the search itself, or the estimator that is cross-validated.
-    """
+def search_under_way() -> Search | None:
+    """Return the search or cross-validation of scikit-learn that calls this; None: there is none."""
     search = None
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith(SEARCHES):
             variables = frame.f_locals
-            search = variables.get("self", variables.get("estimator", search))
+            subject = variables.get("self", variables.get("estimator", search and search.subject))
+            # Whoever calls a search calls a public function; joblib calls a private one in its own threads.
+            search = Search(subject, variables.get("X"), frame.f_code.co_name.startswith("_"))
         frame = frame.f_back
     return search
 
@@ -235,18 +303,28 @@ def _frames_of_agt() -> int:
     return count
 
 
-@contextmanager
-def _restoring(before: Mode) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        PROCESS.mode = before
+@dataclass(frozen=True, eq=False)
+class _Accounting:
+    """What was said by one call of ``accounting``, which its block takes back, and no other.
+
+    Attributes:
+        mode: as it was given.
+    """
+
+    mode: Mode
+
+    def __enter__(self) -> None:
+        """Hold on to the mode."""
+
+    def __exit__(self, *error: object) -> None:
+        PROCESS.modes = [other for other in PROCESS.modes if other is not self]
 
 
 def accounting(mode: Mode) -> Any:
     """Say what happens when a process releases about the same people a second time on no ledger.
 
-    ``agt.accounting("strict")`` holds from then on; ``with agt.accounting("strict"):`` until the end of the block.
+    ``agt.accounting("strict")`` holds from then on; ``with agt.accounting("strict"):`` until the end of the block. Of
+    several that hold, in whatever threads, the last one counts.
 
     Args:
         mode: warn (``PrivacySumWarning``, which tells the total so far), or strict (``PrivacySumError``; nothing is drawn).
@@ -255,9 +333,9 @@ def accounting(mode: Mode) -> Any:
         ConfigError: another mode.
     """
     check_choice(mode, Mode, "accounting")
-    before = PROCESS.mode
-    PROCESS.mode = mode
-    return _restoring(before)
+    accounting = _Accounting(mode)
+    PROCESS.modes = [*PROCESS.modes, accounting]
+    return accounting
 
 
 @dataclass(frozen=True)

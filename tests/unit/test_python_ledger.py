@@ -6,22 +6,29 @@ import multiprocessing
 import pickle
 import sqlite3
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from joblib import parallel_backend
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from torch import nn
 
 import agt
+from agt.account import UNKNOWN_OWNER
 from agt.errors import CheckError
 from agt.ledger import process
 from agt.ledger.ledger import Exhausted, Ledger as OpenLedger
-from agt.ledger.process import ProcessAccount
+from agt.ledger.process import HashedPeople, ProcessAccount
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.numeric import mills_delta
 
 RNG = np.random.default_rng(7)
@@ -35,7 +42,7 @@ RESPONSE = agt.RandomizedResponse(eps=1.0)
 def account(monkeypatch: pytest.MonkeyPatch) -> ProcessAccount:
     """The account of this process, as if nothing had been released before."""
     monkeypatch.setattr(process.PROCESS, "noted", [])
-    monkeypatch.setattr(process.PROCESS, "searched", lambda: None)
+    monkeypatch.setattr(process.PROCESS, "searched", lambda search: False)
     return process.PROCESS
 
 
@@ -148,6 +155,143 @@ def test_a_worker_process_of_a_search_refuses_its_first_fit(monkeypatch: pytest.
     monkeypatch.setattr(process, "parent_process", lambda: object())
     with pytest.raises(ValueError, match="All the 3 fits failed"):
         GridSearchCV(private(), {}, cv=3, refit=False).fit(X, Y)
+
+
+def warned(*releases: Callable[[], object]) -> list[int]:
+    """How many warnings that losses add up each release gives."""
+    counts = []
+    for release in releases:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            release()
+        counts.append(sum(each.category is agt.PrivacySumWarning for each in told))
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("first", "classes", "second", "labels"),
+    [
+        (X, [1, 0], X, Y),
+        (X, [0, 1], X, 1 - Y),
+        (X, [0, 1], X.astype(np.float32), Y),
+        (np.abs(X) * [0.0, 1, 1], [0, 1], np.abs(X) * [-0.0, 1, 1], Y),
+    ],
+    ids=["classes in another order", "other labels", "float32", "minus zero"],
+)
+def test_the_same_records_are_known_again_in_another_form(first: Any, classes: Any, second: Any, labels: Any) -> None:
+    other = private(declared=replace(DECLARED, classes=classes))
+    assert warned(lambda: private().fit(first, Y), lambda: other.fit(second, labels)) == [0, 1]
+
+
+def test_a_pickle_does_not_tell_who_was_in_other_fits() -> None:
+    alone = private().fit(X + 1e-3, Y)
+    private().fit(X, Y)
+    with pytest.warns(agt.PrivacySumWarning):
+        shared = private().fit(X, Y)
+    assert shared.total_guarantee_ != alone.total_guarantee_
+    again = pickle.loads(pickle.dumps(shared))
+    assert not hasattr(again, "total_guarantee_")
+    assert (again.predict(X) == shared.predict(X)).all()
+
+
+def test_public_records_are_nobodys() -> None:
+    public = np.arange(200) < 50
+    first = agt.fit(X, Y, declared=DECLARED, public=public)
+    others = np.where(public[:, None], X, X + 1e-3)
+    second = agt.fit(others, Y, declared=DECLARED, public=public)
+    response = agt.RandomizedResponse(eps=0.1)
+    assert warned(*(partial(each.release, X[:1], response) for each in (first, second, first))) == [0, 0, 1]
+
+
+def test_a_model_that_was_read_back_has_the_people_of_the_one_that_was_saved(model: agt.Fitted, tmp_path: Path) -> None:
+    rest, _ = model.unfit([model.model.problem.dataset.train.units[0]])
+    model.save(tmp_path / "model")
+    rest.save(tmp_path / "rest")
+    models = (model, agt.load(tmp_path / "model"), agt.load(tmp_path / "rest"))
+    assert warned(*(partial(each.release, X[:1], RESPONSE) for each in models)) == [0, 1, 1]
+
+
+def test_a_model_of_an_earlier_version_is_known_again(
+    model: agt.Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agt.account.DataOwner.as_json", UNKNOWN_OWNER)
+    model.save(tmp_path / "model")
+    models = [agt.load(tmp_path / "model") for _ in range(2)]
+    assert warned(*(partial(each.release, X[:1], RESPONSE) for each in models)) == [0, 1]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_thread_of_a_search_refuses_its_first_fit(account: ProcessAccount, scaled: bool) -> None:
+    estimator = make_pipeline(StandardScaler(), private()) if scaled else private()
+    with parallel_backend("threading", n_jobs=2), pytest.raises(ValueError, match="All the 3 fits failed"):
+        cross_val_score(estimator, X, Y, cv=3)
+    assert not account.noted
+
+
+def test_a_calibration_that_fits_again_raises_at_its_second_fit(account: ProcessAccount) -> None:
+    with pytest.raises(agt.PrivacySumError, match="over 1 release"):
+        CalibratedClassifierCV(make_pipeline(StandardScaler(), private()), cv=3).fit(X, Y)
+    assert len(account.noted) == 1
+
+
+def test_a_search_may_be_used_again_on_other_people_or_public_ones(account: ProcessAccount) -> None:
+    search = GridSearchCV(private(), {}, cv=ShuffleSplit(1, random_state=0), refit=False)
+    search.fit(X, Y)
+    search.fit(X + 1e-2, Y)
+    assert len(account.noted) == 2
+    search.set_params(estimator__declared=replace(DECLARED, public=True)).fit(X, Y)
+    assert len(account.noted) == 2
+
+
+def test_a_block_of_strict_accounting_ends_no_other_one(account: ProcessAccount) -> None:
+    first = agt.accounting("strict")
+    second = agt.accounting("strict")
+    with first:
+        pass
+    assert account.mode == "strict"
+    with second:
+        pass
+    assert account.mode == "warn"
+
+
+def test_a_warning_that_is_an_error_leaves_the_release_noted(model: agt.Fitted, account: ProcessAccount) -> None:
+    model.release(X[:1], RESPONSE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(agt.PrivacySumWarning):
+            model.release(X[:1], RESPONSE)
+    assert sum(noted.releases for noted in account.noted) == 2
+
+
+@pytest.mark.parametrize(
+    ("lots", "eps", "delta"),
+    [
+        ([(ApproximateDP(1.0, 0.2), 1)] * 3, 3.0, 0.8),
+        ([(ApproximateDP(1.0, 0.5), 2)], math.inf, 1.0),
+        ([(ApproximateDP(100.0, 1e-15), 20_000)], 2e6, 4e-11),
+        ([(PureDP(0.1), 3), (PureDP(0.7), 1)], 1.0, 0.0),
+    ],
+)
+def test_a_total_is_told_whatever_was_released(lots: list[Any], eps: float, delta: float) -> None:
+    account = ProcessAccount()
+    people = HashedPeople(np.array([1], dtype=np.uint64))
+    totals = [account.add(people, guarantee, size) for guarantee, size in lots]
+    assert (totals[-1].eps, totals[-1].delta) == (pytest.approx(eps), pytest.approx(delta))
+
+
+def test_a_total_of_leaks_and_gaussian_releases_is_near_that_of_the_gaussian_ones() -> None:
+    people = HashedPeople(np.array([1], dtype=np.uint64))
+    for leak in np.geomspace(1e-12, 1e-3, 60):
+        account = ProcessAccount()
+        account.add(people, GaussianDP(0.1), 1)
+        assert account.add(people, ApproximateDP(0.1, leak), 7).eps < 5
+
+
+def test_a_loop_over_one_model_keeps_one_entry(model: agt.Fitted, account: ProcessAccount) -> None:
+    warnings.simplefilter("ignore")
+    for _ in range(20):
+        model.release(X[:1], RESPONSE)
+    assert [noted.releases for noted in account.noted] == [20]
 
 
 # -- on a ledger ---------------------------------------------------------------------------------------------------------
@@ -273,3 +417,54 @@ def test_what_a_ledger_shows_is_its_budget_and_its_counter(ledger: agt.Ledger) -
     assert 0 < ledger.spent.eps < 1.5
     assert len(str(ledger).splitlines()) <= 5
     assert "counter at eps" in str(ledger)
+
+
+def learn_zero(x: np.ndarray, y: np.ndarray) -> Any:
+    """Learn that everything is 0."""
+    return lambda queries: np.zeros(len(queries), dtype=np.int64)
+
+
+def test_models_of_other_code_or_other_first_parameters_are_other_models() -> None:
+    votes = [agt.fit(X, Y, declared=DECLARED, learner=learn_zero, members=4) for _ in range(2)]
+    given: dict[str, Any] = {"epochs": 1, "lr": 0.1, "clip": 1.0, "ks": 1, "declared": DECLARED}
+    networks = [
+        agt.fit(X, Y, network=nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)), **given) for _ in range(2)
+    ]
+    for one, other in (votes, networks):
+        assert one.owner.data == other.owner.data
+        assert one.owner.run != other.owner.run
+    assert agt.fit(X, Y, declared=DECLARED).owner.run == agt.fit(X, Y, declared=DECLARED).owner.run
+
+
+def test_a_model_without_records_that_nothing_is_known_of_is_refused(
+    ledger: agt.Ledger, model: agt.Fitted, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "model")
+    read_back = agt.load(tmp_path / "model")
+    for given in (ledger, None):
+        with pytest.raises(agt.ConfigError, match="whose data"):
+            replace(model, model=read_back.model).release(X[:1], RESPONSE, ledger=given)
+    assert replace(read_back, model=model.model).owner.people == model.owner.people
+
+
+def test_a_ledger_stays_the_same_file_when_the_process_changes_its_folder(
+    model: agt.Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = agt.Ledger.create("people.ledger", unit="one record", eps=10)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    agt.Ledger.create("people.ledger", unit="one record", eps=10)
+    model.release(X[:1], RESPONSE, ledger=ledger)
+    assert debits(agt.Ledger.open(tmp_path / "people.ledger")) == [1]
+
+
+@pytest.mark.parametrize("wrong", [True, 3, b"x", object()])
+def test_what_is_no_ledger_is_refused_by_its_name(wrong: Any, model: agt.Fitted) -> None:
+    with pytest.raises(agt.ConfigError, match="ledger="):
+        model.release(X[:1], RESPONSE, ledger=wrong)
+
+
+def test_an_estimator_releases_labels_on_a_ledger(ledger: agt.Ledger) -> None:
+    agt.CertifiedClassifier(declared=DECLARED).fit(X, Y).release(X[:2], RESPONSE, ledger=ledger)
+    assert debits(ledger) == [2]
