@@ -437,7 +437,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
         "",
-        "sigma",
+        "released_weights.json is not what the mechanism draws with: sigma",
     ),
     "another mechanism": (
         "predict/labels",

@@ -224,6 +224,12 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
         judged_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
+def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
+    beside = ObjectivePerturbation.head_of(voting(unit_rows=2, units=HOMES))
+    with pytest.raises(ConfigError, match=r"has 2 rows and relation\.unit_rows is 1"):
+        ObjectivePerturbation.training_rows(beside, unit_rows=1)
+
+
 def test_many_releases_scatter_as_they_are_expected_to() -> None:
     """To first order: the standard deviation of a logit, and with it the expected accuracy."""
     model, mechanism, queries = head(), ObjectivePerturbation(eps=1.0, delta=1e-5, weight_decay=0.5), ball(5, 2, 1)[0]
