@@ -231,9 +231,11 @@ class Fitted:
         ledger: Ledger | str | Path | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Published:
-        """Labels that may be published, each under the mechanism's guarantee. Every call spends it anew.
+        """Return labels that may be published, each under the mechanism's guarantee.
 
-        On a ledger, a question that was answered before is answered as it was then, and costs nothing.
+        Every call spends it anew. On a ledger, a question that was answered before is answered as it
+        was then, and costs nothing. Where several processes share a model (``agt.together``), each
+        call of each of them is a release of its own: let one of them release.
 
         Args:
             x: [n, ...] queries, as in ``predict``, which are taken to be public.

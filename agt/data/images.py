@@ -354,7 +354,8 @@ class MedMnist:
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
     def _selection(self, used: list[int]) -> Grounds:
-        chosen, thinned = dict[str, Value](), dict[str, Value]()
+        chosen = dict[str, Value]()
+        thinned = dict[str, Value]()
         if self.finetune_classes is not None:
             chosen = {"classes": tuple(map(str, used))}
         if self.keep:

@@ -201,7 +201,8 @@ class OwnVotesModel(Votes):
             members=min(AGAIN, self.farthest),
             setting="certificate.learner",
         )
-        stated, counted = proved("learner_stated"), proved("votes_are_integers")
+        stated = proved("learner_stated")
+        counted = proved("votes_are_integers")
         return {"b": (function,), "c": (stated,), "e": () if self._plain else self.features.public, "f": (counted,)}
 
     @property
